@@ -1,0 +1,1 @@
+"""From a delivery to rows: programs only, no model judges."""

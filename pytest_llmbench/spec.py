@@ -1,0 +1,197 @@
+"""What an item is: its specification, an instance of it, what a model leaves behind and what a grader says.
+
+Everything an item's ``task.py`` needs is here, and nothing here knows pytest, a server or a single item.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Level = Literal["A", "B", "C", "M"]
+Mode = Literal["single", "agent"]
+RowKind = Literal["hygiene", "check"]
+AnswerFormat = Literal["integer", "decimal"]
+
+ItemId = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_.]{0,39}$")]
+RowId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+ReferenceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,59}$")]
+AnswerKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,20}$")]
+Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+
+
+def _plain_file_name(name: str) -> str:
+    if name.startswith(("/", ".")) or ".." in name.split("/") or not name.isprintable() or set(name) & set('\\:*?"<>|'):
+        raise ValueError(f"{name!r} is not a plain relative file name")
+    return name
+
+
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=120), AfterValidator(_plain_file_name)]
+Points = Annotated[Decimal, Field(gt=0, le=10_000)]
+
+
+class Strict(BaseModel):
+    """Base of all specifications: unknown keys are errors, values cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RowSpec(Strict):
+    """One independent check of an item."""
+
+    id: RowId
+    title: str = Field(min_length=1)
+    points: Points
+    kind: RowKind = "check"
+
+
+class AnswersSpec(Strict):
+    """The answers an item asks for; the harness states their form in the prompt."""
+
+    keys: tuple[AnswerKey, ...] = Field(min_length=1)
+    format: AnswerFormat = "integer"
+
+
+class CapsSpec(Strict):
+    """Caps of an item that are smaller than the profile's. A cap can only be lowered."""
+
+    max_tokens: int | None = Field(default=None, gt=0)
+
+
+class ReferenceSpec(Strict):
+    """A defective reference: the rows it loses and what is left for it."""
+
+    why: str = Field(min_length=1)
+    """What is wrong with the delivery."""
+    points: Annotated[Decimal, Field(ge=0)]
+    """Its exact score."""
+    loses: tuple[RowId, ...]
+    """Every row that it does not earn in full."""
+
+
+class ItemSpec(Strict):
+    """One task of the bank, as its ``item.toml`` or its entry in an ``items.toml`` states it."""
+
+    id: ItemId
+    title: str = Field(min_length=1)
+    version: Version
+    level: Level
+    mode: Mode
+    points: Points
+    rows: tuple[RowSpec, ...] = Field(min_length=1)
+    files: tuple[FileName, ...] = ()
+    answers: AnswersSpec | None = None
+    caps: CapsSpec = CapsSpec()
+    tools: tuple[str, ...] = ()
+    references: Mapping[ReferenceName, ReferenceSpec] = Field(default_factory=dict)
+    data: Mapping[str, Any] = Field(default_factory=dict)
+    """Free for the item's own ``task.py``; the machinery does not look inside."""
+
+    @model_validator(mode="after")
+    def _rows_and_references_agree(self) -> ItemSpec:
+        total = sum((row.points for row in self.rows), Decimal(0))
+        if total != self.points:
+            raise ValueError(f"item {self.id}: the rows sum to {total} points, the item declares {self.points}")
+        ids = [row.id for row in self.rows]
+        if repeated := sorted({row for row in ids if ids.count(row) > 1}):
+            raise ValueError(f"item {self.id}: row ids are used twice: {', '.join(repeated)}")
+        hygiene = sum((row.points for row in self.rows if row.kind == "hygiene"), Decimal(0))
+        if hygiene > 2:
+            raise ValueError(f"item {self.id}: the hygiene rows sum to {hygiene} points, at most 2 are allowed")
+        by_id = {row.id: row.points for row in self.rows}
+        for name, reference in self.references.items():
+            if unknown := sorted(set(reference.loses) - set(by_id)):
+                raise ValueError(f"item {self.id}: reference {name} loses unknown rows: {', '.join(unknown)}")
+            least = self.points - sum((by_id[row] for row in set(reference.loses)), Decimal(0))
+            if not least <= reference.points < self.points:
+                raise ValueError(
+                    f"item {self.id}: reference {name} declares {reference.points} points, which losing "
+                    f"{', '.join(reference.loses) or 'no row'} out of {self.points} cannot give"
+                )
+        return self
+
+
+Seed = random.Random
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An item built for a variant and a run: the same for every model."""
+
+    spec: ItemSpec
+    variant: int
+    run: int
+    prompt: str
+    """The task in words, without the answer form, which the harness adds."""
+    answers: Mapping[str, int | Decimal] = field(default_factory=dict)
+    """Expected value per answer key; computed by program."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What the item's own grader needs to know about this instance."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as the model gave it. ``value`` is None where ``problem`` says why it is no number."""
+
+    raw: str
+    value: Decimal | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a transcript leaves behind once the thinking is removed and the reply is taken apart."""
+
+    text: str = ""
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Last version of every requested file that was delivered."""
+    versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """All versions of every file, oldest first."""
+    flags: tuple[str, ...] = ()
+    """What was noticed while parsing, such as ``unclosed_fence``."""
+    unknown_files: tuple[str, ...] = ()
+    """Names the model gave that the item did not ask for; never written."""
+    repairs: tuple[str, ...] = ()
+    no_answer: str | None = None
+    """Why nothing was delivered, such as ``thinking_not_closed``; None where something was."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a grader says of one row: earned in full, not at all, or an exact part of its points."""
+
+    row: str
+    earned: bool | Decimal
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A delivery whose exact score is known; the harness writes it in the frozen answer form."""
+
+    answers: Mapping[str, int | str | Decimal] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    text: str | None = None
+    """The whole reply, verbatim, instead of the two above."""
+
+
+class Task(Protocol):
+    """What an item's ``task.py`` provides (module-level functions). Every one of them is deterministic."""
+
+    def build(self, item: Any, variant: int, run: int, seed: Seed) -> Instance:
+        """Build the instance. All chance comes from ``seed``; ``item`` is the loaded item (``bank.Item``)."""
+
+    def grade(self, instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
+        """One verdict per row, in any order. Any delivery at all is graded without an exception."""
+
+    def golden(self, instance: Instance) -> Reference:
+        """The delivery that earns every point."""
+
+    def defects(self, instance: Instance) -> Mapping[str, Reference]:
+        """Every defective reference that the specification declares, by name."""
