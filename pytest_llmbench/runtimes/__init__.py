@@ -1,0 +1,1 @@
+"""What answers: servers, embedded models and references. A runtime only translates."""
