@@ -1,0 +1,45 @@
+"""From verdicts to rows: the item's grader is held to its specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from pytest_llmbench.records import Row
+from pytest_llmbench.spec import Delivery, Instance, RowSpec, Task, Verdict
+from pytest_llmbench.store.folder import escaped
+
+
+class GraderError(Exception):
+    """The item's grader broke or broke its contract; nothing was measured."""
+
+
+def grade(task: Task, instance: Instance, delivery: Delivery) -> list[Row]:
+    """The rows of a delivery in the specification's order. A delivery that holds nothing earns nothing.
+
+    Raises:
+        GraderError: where the item's grader raises, forgets or invents a row, or gives points out of range.
+    """
+    spec = instance.spec
+    if delivery.no_answer is not None:
+        return [_row(row, Verdict(row.id, False, f"nothing was delivered: {delivery.no_answer}")) for row in spec.rows]
+    try:
+        verdicts = list(task.grade(instance, delivery))
+    except Exception as error:
+        raise GraderError(f"the grader of {spec.id} failed: {type(error).__name__}: {error}") from error
+    by_row: Mapping[str, Verdict] = {verdict.row: verdict for verdict in verdicts}
+    expected = {row.id for row in spec.rows}
+    if len(verdicts) != len(by_row) or set(by_row) != expected:
+        wrong = sorted(expected.symmetric_difference(by_row)) or "one twice"
+        raise GraderError(f"the grader of {spec.id} must judge each row once; wrong: {wrong}")
+    return [_row(row, by_row[row.id]) for row in spec.rows]
+
+
+def _row(row: RowSpec, verdict: Verdict) -> Row:
+    earned = verdict.earned
+    points = (row.points if earned else Decimal(0)) if isinstance(earned, bool) else earned
+    if not 0 <= points <= row.points:
+        raise GraderError(f"row {row.id} earned {points} of {row.points} points")
+    return Row(
+        id=row.id, title=row.title, points=row.points, earned=points, kind=row.kind, evidence=escaped(verdict.evidence)
+    )

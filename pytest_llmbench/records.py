@@ -1,0 +1,179 @@
+"""What a run folder holds, as pydantic models: the published schemas are made from these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+
+from pytest_llmbench.spec import Level, Mode, RowKind
+
+Status = Literal[
+    "measured",
+    "not_converged",
+    "runtime_error",
+    "not_installed",
+    "client_error",
+    "unsupported",
+    "prompt_truncated",
+    "deadline",
+    "harness_error",
+]
+SCORED: frozenset[str] = frozenset({"measured", "not_converged"})
+BROKEN: frozenset[str] = frozenset(
+    {"runtime_error", "not_installed", "client_error", "prompt_truncated", "harness_error"}
+)
+"""Statuses that say that something broke: their nodes fail. The other unmeasured ones are skipped."""
+
+Number = Annotated[Decimal, PlainSerializer(float, return_type=float, when_used="json")]
+"""Exact in the program, a plain JSON number on disk."""
+
+
+class Saved(BaseModel):
+    """Base of everything that is written: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Row(Saved):
+    """One row of a record."""
+
+    id: str
+    title: str
+    points: Number
+    earned: Number
+    kind: RowKind
+    evidence: str
+
+
+class CapUse(Saved):
+    """How much of a cap a node used."""
+
+    used: float
+    cap: float
+    share: float
+
+
+class Fingerprints(Saved):
+    """What a result depends on. The request decides whether a reply can be used again, the rest whether its grading can."""
+
+    request: str
+    parts: Mapping[str, str]
+    """The parts of the request's fingerprint, so that a difference can be named."""
+    item: str
+    grader: str
+    harness: str
+    bank: str
+
+
+class Speed(Saved):
+    """Times of a node. Prompt speed is None where the cache helped or the runtime does not say."""
+
+    load_s: float | None = None
+    cold: bool | None = None
+    ttft_s: float | None = None
+    ttfa_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    prompt_speed: Literal["cold", "cache_assisted", "unknown"] = "unknown"
+    generation_tokens_per_s: float | None = None
+
+
+class Conditions(Saved):
+    """State of the machine when a node ran; None where it cannot be read."""
+
+    swap_used_mb: float | None = None
+    memory_available_mb: float | None = None
+    load_1min: float | None = None
+    on_battery: bool | None = None
+
+
+class TokenUse(Saved):
+    """Tokens and seconds of all calls of a node."""
+
+    calls: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    elapsed_s: float = 0.0
+
+
+class Record(Saved):
+    """The result of one node."""
+
+    schema_: Literal["llmbench.record/1"] = "llmbench.record/1"
+    item: str
+    title: str
+    item_version: str
+    level: Level
+    mode: Mode
+    variant: int
+    run: int
+    ref: str
+    status: Status
+    reason: str | None = None
+    points: Number | None
+    points_max: Number
+    rows: Sequence[Row]
+    flags: Sequence[str] = ()
+    repairs: Sequence[str] = ()
+    stop_reason: str | None = None
+    usage: TokenUse = TokenUse()
+    speed: Speed = Speed()
+    caps: Mapping[str, CapUse] = {}
+    edge: Sequence[str] = ()
+    """Caps of which 80 % or more was used."""
+    conditions: Conditions = Conditions()
+    profile: str
+    sampling: str
+    think: str | None
+    fingerprints: Fingerprints
+    harness_version: str
+    bank_version: str
+    started: str
+    finished: str
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+
+
+class Turn(Saved):
+    """One message of a transcript."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+    thinking: str = ""
+    thinking_field: str | None = None
+    stop_reason: str | None = None
+    server_stop: str | None = None
+    served_model: str | None = None
+    usage: Mapping[str, Any] | None = None
+    flags: Sequence[str] = ()
+
+
+class Transcript(Saved):
+    """Everything said between harness and runtime, verbatim. Written before anything is parsed."""
+
+    schema_: Literal["llmbench.transcript/1"] = "llmbench.transcript/1"
+    item: str
+    variant: int
+    run: int
+    ref: str
+    turns: Sequence[Turn]
+    failure: Mapping[str, str] | None = None
+    """Status and reason where the conversation broke off unmeasured."""
+    max_tokens: int
+    context: int | None
+    seed: int
+    fingerprints: Mapping[str, str]
+    started: str
+    finished: str
+
+    model_config = Record.model_config
+
+
+def now() -> str:
+    """UTC with an offset, to the millisecond."""
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
