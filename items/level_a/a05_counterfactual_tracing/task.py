@@ -248,7 +248,10 @@ def trace(text: str, rules: Sequence[str] | frozenset[str] = RULES, *, strict: b
         TraceError: where the program fails or does not print exactly one number.
     """
     machine = _Machine(frozenset(rules), strict)
-    tree = ast.parse(left_to_right(text) if "precedence" in rules else text)
+    try:
+        tree = ast.parse(left_to_right(text) if "precedence" in rules else text)
+    except SyntaxError as error:
+        raise TraceError(f"line {error.lineno}: {error.msg}") from None
     machine.block(tree.body, machine.globals)
     if len(machine.printed) != 1:
         raise TraceError(f"{len(machine.printed)} numbers were printed")
@@ -304,7 +307,7 @@ for {i} in range({B}, {C}):
 print({t})
 """,
         uses=("range", "precedence"),
-        numbers={"A": (12, 98), "B": (2, 4), "C": (5, 6), "D": (2, 3)},
+        numbers={"A": (12, 98), "B": (2, 3), "C": (5, 6), "D": (2, 3)},
     ),
     Skeleton(
         """

@@ -1,0 +1,179 @@
+"""The hooks that are at work once ``--llm-model`` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_llmbench import fixtures
+from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE, find_bank
+from pytest_llmbench.collect import SESSION, BenchNode, ItemFile
+from pytest_llmbench.harness.frozen import harness, signature
+from pytest_llmbench.outcome import complete_report, sections, words
+from pytest_llmbench.report.build import Report, write_report
+from pytest_llmbench.report.tables import summary
+from pytest_llmbench.session import Session
+from pytest_llmbench.store.folder import StoreError
+
+
+def activate(config: pytest.Config) -> None:
+    """Register everything that measures.
+
+    Raises:
+        pytest.UsageError: for an option that means nothing.
+    """
+    manager = config.pluginmanager
+    session = Session(config)
+    config.stash[SESSION] = session
+    manager.register(Active(config, session), "llmbench-active")
+    manager.register(fixtures, "llmbench-fixtures")
+    if manager.hasplugin("xdist"):
+        from pytest_llmbench.xdist import Distribution
+
+        manager.register(Distribution(session), "llmbench-xdist")
+    if session.worker is None and config.args_source != pytest.Config.ArgsSource.ARGS:
+        config.args = [str(find_bank(config.invocation_params.dir))]
+
+
+class Active:
+    """One per pytest process."""
+
+    def __init__(self, config: pytest.Config, session: Session) -> None:
+        self.config = config
+        self.session = session
+        self.report: Report | None = None
+        self.trouble: str | None = None
+        self.interrupted = False
+
+    @property
+    def distributes(self) -> bool:
+        """Whether this process only hands out nodes to xdist workers."""
+        return self.session.worker is None and bool(getattr(self.config.option, "tx", None)) and self.config.option.dist != "no"
+
+    def pytest_report_header(self) -> list[str]:
+        """The instrument's versions and what is measured."""
+        session = self.session
+        lines = [
+            f"llmbench: harness {harness().version} ({signature()[:12]}), bank {session.bank['version']} "
+            f"({session.bank['checksum'][:12]}), profile {session.profile.name}, variant {session.variant}, "
+            f"runs {session.runs}"
+        ]
+        if session.folder is not None:
+            lines.append(f"llmbench: writing {self._shown(session.folder.path)}")
+        return lines
+
+    def _shown(self, path: Path) -> str:
+        try:
+            return str(path.relative_to(self.config.invocation_params.dir))
+        except ValueError:
+            return str(path)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """The run folder is made before anything runs, so that one that cannot be written costs nothing."""
+        if not self.config.option.collectonly:
+            self.session.open_folder()
+
+    def pytest_collect_file(self, parent: pytest.Collector, file_path: Path) -> ItemFile | None:
+        """Item files are collected as such."""
+        if file_path.name in (ITEM_FILE, ITEMS_FILE):
+            return ItemFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+        return None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Run 1 of every model before run 2 of any, a model's items together."""
+        order = {ref: number for number, ref in enumerate(dict.fromkeys(n.spec.ref for n in items if isinstance(n, BenchNode)))}
+        places = [place for place, node in enumerate(items) if isinstance(node, BenchNode)]
+        nodes = [items[place] for place in places]
+        nodes.sort(key=lambda node: (node.run, order[node.spec.ref], str(node.path), node.item.spec.id) if isinstance(node, BenchNode) else ())
+        for place, node in zip(places, nodes, strict=True):
+            items[place] = node
+        if self.config.pluginmanager.hasplugin("timeout"):
+            self._back_stop([node for node in nodes if isinstance(node, BenchNode)])
+
+    def _back_stop(self, nodes: list[BenchNode]) -> None:
+        profile = self.session.profile
+        patience = profile.limit("load_s") + profile.limit("first_token_s") + profile.limit("call_timeout_s")
+        for node in nodes:
+            node.add_marker(pytest.mark.timeout(patience))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The plan is on disk before the first node runs."""
+        nodes = [node for node in session.items if isinstance(node, BenchNode)]
+        for node in nodes:
+            self.session.remaining[node.spec.ref] = self.session.remaining.get(node.spec.ref, 0) + 1
+        if self.session.worker is None and not self.distributes and not self.config.option.collectonly:
+            self.session.write_plan(node.key for node in nodes)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """The record rides on the test report."""
+        report = yield
+        if isinstance(item, BenchNode):
+            complete_report(item, report)
+        return report
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Nothing to do per node but what the report hook does."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """A model is unloaded after its last node."""
+        if isinstance(item, BenchNode):
+            self.session.node_done(item.spec.ref)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Records are gathered where the report is written."""
+        record = getattr(report, "llmbench", None)
+        if record is not None and report.when == "call" and self.session.worker is None:
+            self.session.keep(record)
+            self.config.hook.pytest_llmbench_record(config=self.config, record=record)
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        """Points instead of PASSED."""
+        return words(report) if isinstance(report, pytest.TestReport) else None
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ctrl-C leaves a valid report that says so."""
+        self.interrupted = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Unload what is loaded; then the process that has the records writes the report."""
+        for ref in list(self.session.models):
+            self.session.close_model(ref)
+        folder = self.session.folder
+        if self.session.worker is not None or folder is None:
+            return
+        try:
+            self.report = write_report(folder, interrupted=self.interrupted)
+            folder.event("session_finished", status=self.report.status)
+        except StoreError as error:
+            self.trouble = str(error)
+        finally:
+            folder.release()
+        if self.report is not None:
+            document = self.report.model_dump(mode="json", by_alias=True)
+            self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
+        if (self.report is None or self.report.status != "complete") and session.exitstatus in (0, 5):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The tables, what was not measured, and where the rest lies."""
+        shown = terminalreporter.stats.get("measured", [])
+        if terminalreporter.hasopt("P"):
+            for nodeid, text in sections(shown):
+                terminalreporter.section(nodeid, sep="_")
+                terminalreporter.write_line(text)
+        if self.report is not None and self.session.folder is not None:
+            terminalreporter.section("llmbench")
+            for line in summary(self.report):
+                terminalreporter.write_line(line)
+            terminalreporter.write_line(f"report: {self._shown(self.session.folder.path / 'report.json')}")
+        if self.trouble is not None:
+            terminalreporter.section("llmbench")
+            terminalreporter.write_line(self.trouble)

@@ -1,0 +1,360 @@
+"""The road of one node: instance → conversation → transcript → delivery → rows → record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from pytest_llmbench import grading
+from pytest_llmbench.bank import Item
+from pytest_llmbench.campaign.models import Model
+from pytest_llmbench.campaign.validate import deviation
+from pytest_llmbench.grading.grade import GraderError, grade
+from pytest_llmbench.harness.frozen import Profile, harness, signature
+from pytest_llmbench.harness.references import conversation
+from pytest_llmbench.harness.reply import parse_reply
+from pytest_llmbench.harness.single import Spoilt, ask, opening, turn_of
+from pytest_llmbench.records import (
+    CapUse,
+    Conditions,
+    Fingerprints,
+    Record,
+    Row,
+    Speed,
+    Status,
+    TokenUse,
+    Transcript,
+    Turn,
+    now,
+)
+from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Scripted
+from pytest_llmbench.spec import Delivery, Instance
+from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
+from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
+
+GRADING = Path(grading.__file__).parent
+
+
+class Unmeasured(Exception):
+    """A node that measured nothing; carries the status and the reason."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason = reason
+
+
+@cache
+def _item_checksum(item: Item) -> str:
+    return item.checksum()
+
+
+@dataclass
+class Measurement:
+    """One item, one model, one run."""
+
+    item: Item
+    model: Model
+    run: int
+    variant: int
+    profile: Profile
+    folder: RunFolder
+    bank: Mapping[str, str]
+    """Version and checksum of the bank."""
+    rows: list[Row] = field(default_factory=list)
+    delivery: Delivery = Delivery()
+    transcript: Transcript | None = None
+    started: str = field(default_factory=now)
+
+    @property
+    def stem(self) -> str:
+        return node_stem(self.item.spec.id, self.variant, self.run, self.model.spec.ref)
+
+    def instance(self) -> Instance:
+        """The instance of this node.
+
+        Raises:
+            Unmeasured: ``harness_error`` where the item's code fails.
+        """
+        try:
+            return self.item.build(self.variant, self.run)
+        except Exception as error:
+            raise Unmeasured("harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}") from error
+
+    def perform(self) -> Delivery:
+        """Have the conversation, or take it from a saved transcript, and take the reply apart.
+
+        Raises:
+            Unmeasured: where nothing was measured.
+        """
+        instance = self.instance()
+        messages = opening(instance)
+        if self.model.spec.source is not None:
+            self.transcript = self._saved(messages)
+        else:
+            self.transcript = self._converse(instance, messages)
+        self.folder.write(f"transcripts/{self.stem}.json", self.transcript)
+        if self.transcript.failure is not None:
+            raise Unmeasured(_status(self.transcript.failure["status"]), self.transcript.failure["reason"])
+        self.delivery = take_apart(instance, self.transcript)
+        self.folder.write_delivery(self.stem, self.delivery)
+        return self.delivery
+
+    def grade(self, delivery: Delivery) -> Sequence[Row]:
+        """The rows of a delivery. A reference is held to its declared score.
+
+        Raises:
+            Unmeasured: ``harness_error`` where the grader broke or a reference earned another score than declared.
+        """
+        instance = self.instance()
+        try:
+            rows = grade(self.item.task, instance, delivery)
+        except GraderError as error:
+            raise Unmeasured("harness_error", str(error)) from error
+        if (wrong := deviation(self.model.spec, self.item, rows)) is not None:
+            raise Unmeasured("harness_error", wrong)
+        return rows
+
+    def record(self, rows: Sequence[Row], failure: Unmeasured | None = None) -> Record:
+        """The record of this node, written to disk."""
+        spec, transcript = self.item.spec, self.transcript
+        replies = [turn for turn in transcript.turns if turn.role == "assistant"] if transcript else []
+        last = replies[-1] if replies else None
+        status: Status = failure.status if failure else "measured"
+        reason = failure.reason if failure else self.delivery.no_answer
+        if failure is None and reason is not None and last is not None and last.stop_reason != "stop":
+            status = "not_converged"
+        scored = failure is None
+        usage = _usage(replies)
+        caps = self._caps(replies, usage)
+        record = Record(
+            item=spec.id,
+            title=spec.title,
+            item_version=spec.version,
+            level=spec.level,
+            mode=spec.mode,
+            variant=self.variant,
+            run=self.run,
+            ref=self.model.spec.ref,
+            status=status,
+            reason=reason,
+            points=sum((row.earned for row in rows), Decimal(0)) if scored else None,
+            points_max=spec.points,
+            rows=list(rows) if scored else [],
+            flags=[*self.delivery.flags, *(last.flags if last else ())],
+            repairs=list(self.delivery.repairs),
+            stop_reason=last.stop_reason if last else None,
+            usage=usage,
+            speed=self._speed(replies),
+            caps=caps,
+            edge=[name for name, use in caps.items() if use.share >= self.profile.limit("edge_share")],
+            conditions=conditions(),
+            profile=self.profile.name,
+            sampling=self.profile.sampling,
+            think=self.profile.think,
+            fingerprints=self.fingerprints(),
+            harness_version=harness().version,
+            bank_version=self.bank["version"],
+            started=transcript.started if transcript else self.started,
+            finished=transcript.finished if transcript else now(),
+        )
+        self.folder.write_record(record)
+        return record
+
+    def fingerprints(self) -> Fingerprints:
+        parts = dict(self.transcript.fingerprints) if self.transcript else {}
+        return Fingerprints(
+            request=fingerprint(parts),
+            parts=parts,
+            item=_item_checksum(self.item),
+            grader=fingerprint([code_fingerprint(GRADING), _item_checksum(self.item)]),
+            harness=signature(),
+            bank=self.bank["checksum"],
+        )
+
+    def _parts(self, messages: Sequence[Message], card: ModelCard | None) -> dict[str, str]:
+        return {
+            "messages": fingerprint([[message.role, message.content] for message in messages]),
+            "model": (card.digest or card.ref) if card else self.model.spec.ref,
+            "quantisation": (card.quantisation or "") if card else "",
+            "num_ctx": str(card.context) if card else "",
+            "max_tokens": str(self.profile.max_tokens(self.item.spec)),
+            "sampling": self.profile.sampling,
+            "think": self.profile.think or "",
+            "seed": str(self.profile.seed(self.run)),
+            "run": str(self.run),
+            "variant": str(self.variant),
+            "profile": self.profile.name,
+            "harness": harness().version,
+        }
+
+    def _converse(self, instance: Instance, messages: list[Message]) -> Transcript:
+        cap, seed = self.profile.max_tokens(self.item.spec), self.profile.seed(self.run)
+        turns = [turn_of(message) for message in messages]
+        failure: RuntimeFailure | None = None
+        card: ModelCard | None = None
+        started = now()
+        try:
+            runtime, card = self.model.open()
+            if self.model.spec.is_reference:
+                self._script(instance)
+            started = now()
+            with self.model.exclusive(), self.folder.wire(self.stem) as wire:
+                turns.append(ask(messages, cap, seed, runtime, card, self.profile, wire.write))
+        except RuntimeFailure as error:
+            failure = error
+            self.model.broke(error)
+            if isinstance(error, Spoilt):
+                turns.append(error.turn)
+        return Transcript(
+            item=self.item.spec.id,
+            variant=self.variant,
+            run=self.run,
+            ref=self.model.spec.ref,
+            turns=turns,
+            failure={"status": failure.status, "reason": redacted(failure.reason)} if failure else None,
+            max_tokens=cap,
+            context=card.context if card else None,
+            seed=seed,
+            fingerprints=self._parts(messages, card),
+            started=started,
+            finished=now(),
+        )
+
+    def _script(self, instance: Instance) -> None:
+        runtime = self.model.runtime
+        spec = self.model.spec
+        try:
+            script = conversation(spec.kind, spec.name, self.item.task, instance)
+        except Exception as error:
+            raise Unmeasured("harness_error", f"reference {spec.ref} of {self.item.spec.id}: {error!r}") from error
+        if runtime is not None:
+            scripted: Scripted = runtime  # type: ignore[assignment]
+            scripted.converse(script)
+
+    def _saved(self, messages: Sequence[Message]) -> Transcript:
+        source = self.model.spec.source
+        assert source is not None
+        try:
+            saved = RunFolder(source).transcript(self.stem)
+        except StoreError as error:
+            raise Unmeasured("harness_error", str(error)) from error
+        if saved is None:
+            raise Unmeasured("unsupported", f"no transcript of this node is saved in {source.name}")
+        current = {**saved.fingerprints, "messages": self._parts(messages, None)["messages"], "harness": harness().version}
+        reuse = compare(saved.fingerprints, current, "", "")
+        if not reuse.reply:
+            raise Unmeasured(
+                "unsupported",
+                f"the saved reply answers another request: {', '.join(reuse.differs)} differ. "
+                "It can only be graded by the version of the bank and harness that it was made with.",
+            )
+        return saved
+
+    def _caps(self, replies: Sequence[Turn], usage: TokenUse) -> dict[str, CapUse]:
+        if not replies or self.model.spec.is_reference or self.transcript is None:
+            return {}
+        call = replies[-1].usage or {}
+        used: dict[str, tuple[float | None, float]] = {
+            "max_tokens": (usage.completion_tokens, self.transcript.max_tokens),
+            "call_timeout_s": (call.get("elapsed_s"), self.profile.limit("call_timeout_s")),
+            "first_token_s": (call.get("ttft_s"), self.profile.limit("first_token_s")),
+            "stall_s": (call.get("longest_gap_s"), self.profile.limit("stall_s")),
+            "reply_bytes": (call.get("reply_bytes"), self.profile.limit("reply_bytes")),
+        }
+        if self.transcript.context is not None and usage.prompt_tokens is not None:
+            used["context"] = (usage.prompt_tokens + (usage.completion_tokens or 0), self.transcript.context)
+        return {
+            name: CapUse(used=round(value, 3), cap=cap, share=round(value / cap, 4))
+            for name, (value, cap) in used.items()
+            if value is not None
+        }
+
+    def _speed(self, replies: Sequence[Turn]) -> Speed:
+        call = (replies[0].usage or {}) if replies else {}
+        return speed(
+            call, cold_load_s=self.profile.limit("cold_load_s"), cache_share=self.profile.limit("cache_share")
+        ) if call and not self.model.spec.is_reference else Speed()
+
+
+def _status(name: str) -> Status:
+    return name  # type: ignore[return-value]
+
+
+def take_apart(instance: Instance, transcript: Transcript) -> Delivery:
+    """The delivery of a transcript's last reply."""
+    spec = instance.spec
+    reply = next((turn for turn in reversed(transcript.turns) if turn.role == "assistant"), None)
+    if reply is None:
+        return Delivery(no_answer="empty_reply")
+    usage = reply.usage or {}
+    exhausted = reply.stop_reason == "max_tokens" or (usage.get("completion_tokens") or 0) >= transcript.max_tokens
+    return parse_reply(
+        reply.content,
+        reply.thinking,
+        files=spec.files,
+        answers=spec.answers.keys if spec.answers else (),
+        form=spec.answers.format if spec.answers else "integer",
+        exhausted=exhausted,
+    )
+
+
+def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: float) -> Speed:
+    """Speeds of one call from its usage: generation from the time spent generating, a prompt speed only where the
+    prompt was processed and not taken from the cache."""
+    prompt_tokens, prompt_s = call.get("prompt_tokens"), call.get("prompt_s")
+    completion, generation_s = call.get("completion_tokens"), call.get("generation_s")
+    cached, shared, load_s = call.get("cached_tokens"), call.get("prompt_shared"), call.get("load_s")
+    if cached is not None and prompt_tokens:
+        assisted: bool | None = cached / prompt_tokens > cache_share
+    else:
+        assisted = shared > cache_share if shared is not None else None
+    kind = "unknown" if prompt_tokens is None or prompt_s is None else "cache_assisted" if assisted else "cold"
+    return Speed(
+        load_s=load_s,
+        cold=load_s > cold_load_s if load_s is not None else None,
+        ttft_s=call.get("ttft_s"),
+        ttfa_s=call.get("ttfa_s"),
+        prompt_speed=kind,  # type: ignore[arg-type]
+        prompt_tokens_per_s=round(prompt_tokens / prompt_s, 1) if kind == "cold" and prompt_tokens and prompt_s else None,
+        generation_tokens_per_s=round(completion / generation_s, 2) if completion and generation_s else None,
+    )
+
+
+def _usage(replies: Sequence[Turn]) -> TokenUse:
+    calls = [turn.usage or {} for turn in replies]
+
+    def total(name: str) -> int | None:
+        known = [call[name] for call in calls if call.get(name) is not None]
+        return sum(known) if known and len(known) == len(calls) else None
+
+    return TokenUse(
+        calls=len(calls),
+        prompt_tokens=total("prompt_tokens"),
+        completion_tokens=total("completion_tokens"),
+        cached_tokens=total("cached_tokens"),
+        elapsed_s=round(sum(call.get("elapsed_s") or 0.0 for call in calls), 3),
+    )
+
+
+def conditions() -> Conditions:
+    """State of the machine now."""
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return Conditions(
+        swap_used_mb=round(psutil.swap_memory().used / 2**20, 1),
+        memory_available_mb=round(psutil.virtual_memory().available / 2**20, 1),
+        load_1min=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        on_battery=not battery.power_plugged if battery is not None else None,
+    )
+
+
+def redacted(text: str) -> str:
+    """``text`` without the user's home folder."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text

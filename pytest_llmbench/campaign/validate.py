@@ -1,0 +1,72 @@
+"""Validating the instrument in both directions, without a model and without a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pytest_llmbench.bank import Item
+from pytest_llmbench.campaign.models import ModelSpec, expand
+from pytest_llmbench.grading.grade import grade
+from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.references import conversation
+from pytest_llmbench.harness.reply import parse_reply
+from pytest_llmbench.harness.single import opening
+from pytest_llmbench.records import Row
+
+RUNS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reference on one item: its points (the lowest of all instances) and what is wrong, if anything."""
+
+    item: str
+    reference: str
+    points: Decimal
+    wrong: str | None
+
+
+def deviation(spec: ModelSpec, item: Item, rows: list[Row] | tuple[Row, ...]) -> str | None:
+    """What a reference earned that it should not have, or the other way round; None where all is as declared."""
+    earned = sum((row.earned for row in rows), Decimal(0))
+    lost = {row.id for row in rows if row.earned < row.points}
+    name, points = item.spec.id, item.spec.points
+    if spec.kind == "golden" and lost:
+        return f"golden earned {earned} of {points} points of {name} and lost {', '.join(sorted(lost))}"
+    if spec.kind == "defective":
+        declared = item.spec.references[spec.name or "defective"]
+        if earned != declared.points or lost != set(declared.loses):
+            return (
+                f"{spec.ref} earned {earned} points of {name} and lost {', '.join(sorted(lost)) or 'nothing'}; "
+                f"declared are {declared.points} points and {', '.join(declared.loses)}"
+            )
+    if spec.kind == "null" and earned > points * Decimal(str(Profile().limit("null_share"))):
+        return f"{spec.ref} earned {earned} of {points} points of {name} for nothing"
+    return None
+
+
+def score_references(item: Item, variants: int) -> Iterator[Finding]:
+    """Golden, every defective and every null reference of an item over variants × runs."""
+    specs = [spec for value in ("golden", "defective:all", "null") for spec in expand(value, (), item.spec.references)]
+    for spec in specs:
+        scores = [_score(spec, item, variant, run) for variant in range(variants) for run in RUNS]
+        wrong = next((text for _, text in scores if text), None)
+        yield Finding(item.spec.id, spec.ref, min(points for points, _ in scores), wrong)
+
+
+def _score(spec: ModelSpec, item: Item, variant: int, run: int) -> tuple[Decimal, str | None]:
+    instance = item.build(variant, run)
+    content = conversation(spec.kind, spec.name, item.task, instance)(opening(instance))
+    answers = item.spec.answers
+    delivery = parse_reply(
+        content,
+        "",
+        files=item.spec.files,
+        answers=answers.keys if answers else (),
+        form=answers.format if answers else "integer",
+    )
+    rows = grade(item.task, instance, delivery)
+    wrong = deviation(spec, item, rows)
+    return sum((row.earned for row in rows), Decimal(0)), wrong and f"variant {variant} run {run}: {wrong}"

@@ -1,0 +1,106 @@
+"""``llmbench``: what needs no pytest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from tabulate import tabulate
+
+from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
+from pytest_llmbench.campaign.measure import GRADING
+from pytest_llmbench.campaign.validate import Finding, score_references
+from pytest_llmbench.harness.frozen import SIGNATURES, harness, signature, signed_versions
+from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
+from pytest_llmbench.report.build import write_report
+from pytest_llmbench.report.tables import summary
+from pytest_llmbench.schemas import SCHEMAS, schema
+from pytest_llmbench.store.fingerprints import code_fingerprint
+from pytest_llmbench.store.folder import RunFolder, StoreError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 1 something is wrong with what was looked at, 2 wrong call."""
+    parser = argparse.ArgumentParser(prog="llmbench", description="Tools of pytest-llmbench that need no pytest.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    validate = commands.add_parser("validate", help="check bank and harness: golden, defective and null references")
+    validate.add_argument("--items", type=Path, help="folder of a bank's items (default: ./items or the packaged bank)")
+    validate.add_argument("--variants", type=int, default=2, metavar="N", help="variants 0 to N-1, three runs each (default 2)")
+    validate.add_argument("--release", action="store_true", help="add new item and harness versions to their lock files")
+    commands.add_parser("limits", help="the register of every number that can limit a measurement")
+    show = commands.add_parser("schema", help="print a published JSON Schema")
+    show.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
+    report = commands.add_parser("report", help="write report.json of a run folder again, from its records")
+    report.add_argument("run", type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "validate":
+            return _validate(options.items, options.variants, options.release)
+        if options.command == "limits":
+            print(limits_table())
+        elif options.command == "schema":
+            print(json.dumps(schema(options.name), indent=1, sort_keys=True))
+        else:
+            print("\n".join(summary(write_report(RunFolder(options.run)))))
+    except (BankError, StoreError) as error:
+        print(f"llmbench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def limits_table() -> str:
+    """The register of limits as a table."""
+    rows = [
+        [name, f"{limit.value:g}", "" if limit.smoke is None else f"{limit.smoke:g}", limit.unit, limit.state, limit.why]
+        for name, limit in harness().limits.items()
+    ]
+    return tabulate(rows, headers=["limit", "standard", "smoke", "unit", "state", "why"], maxcolwidths=[None] * 5 + [60])
+
+
+def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
+    bank = items_folder or find_bank(Path.cwd())
+    items = load_bank(bank)
+    if not items:
+        raise BankError(f"{bank} holds no item.toml or items.toml")
+    if release:
+        _release(bank, items)
+    findings = [finding for item in items for finding in score_references(item, variants)]
+    print(_totals(items, findings))
+    wrong = [finding.wrong for finding in findings if finding.wrong] + unreleased(bank, items) + list(_unsigned())
+    print(
+        f"\nbank {bank_version(bank)} {bank_checksum(items)[:12]}  harness {harness().version} {signature()[:12]}  "
+        f"grader {code_fingerprint(GRADING)[:12]}"
+    )
+    for sentence in wrong:
+        print(f"wrong: {sentence}")
+    print(f"{len(findings)} references over {variants} variants x 3 runs: {'in order' if not wrong else f'{len(wrong)} wrong'}")
+    return 1 if wrong else 0
+
+
+def _release(bank: Path, items: Sequence[Item]) -> None:
+    (bank / LOCK_FILE).write_text(released_text(bank, items), encoding="utf-8")
+    signed = {**{harness().version: signature()}, **signed_versions()}
+    lines = [f'"{version}" = "{value}"' for version, value in sorted(signed.items())]
+    SIGNATURES.write_text("# Signature of every released harness version.\n\n[signatures]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _unsigned() -> Iterator[str]:
+    if signed_versions().get(harness().version) != signature():
+        yield (
+            f"the harness was changed but is still version {harness().version}; give frozen.toml a new version and "
+            "run `llmbench validate --release`"
+        )
+
+
+def _totals(items: Sequence[Item], findings: Sequence[Finding]) -> str:
+    names = [item.spec.id for item in items]
+    rows: dict[str, dict[str, Decimal]] = {}
+    for finding in findings:
+        rows.setdefault(finding.reference, {})[finding.item] = finding.points
+    table = [["maximum", *(f"{item.spec.points:g}" for item in items)]]
+    table += [[ref, *(f"{cells[name]:.2f}" if name in cells else "" for name in names)] for ref, cells in rows.items()]
+    return tabulate(table, headers=["reference", *names], disable_numparse=True)

@@ -1,0 +1,74 @@
+"""Collecting: ``item.toml`` and ``items.toml`` become nodes, one per run and model. Reads TOML and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_llmbench.bank import BankError, Item, read_items
+from pytest_llmbench.campaign.measure import Measurement, Unmeasured
+from pytest_llmbench.campaign.models import ModelSpec
+from pytest_llmbench.outcome import BelowShare, failure_text, finish
+from pytest_llmbench.session import Session, node_name
+
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def run_item(llm_item: Measurement, record_points: Any) -> None:
+    """What a node does: the conversation, then its rows."""
+    delivery = llm_item.perform()
+    for row in llm_item.grade(delivery):
+        record_points(row)
+
+
+class ItemFile(pytest.File):
+    """An ``item.toml`` or ``items.toml``."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        session = self.config.stash[SESSION]
+        try:
+            items = read_items(self.path)
+            for item in items:
+                session.take_up(item)
+        except BankError as error:
+            raise self.CollectError(str(error)) from None
+        fixtures = self.session._fixturemanager.getfixtureinfo(self, run_item, None)
+        for item in items:
+            for run, spec in session.nodes(item):
+                node = BenchNode.from_parent(
+                    self, name=node_name(item.spec.id, run, spec.ref), callobj=run_item, fixtureinfo=fixtures
+                )
+                node.take(item, run, spec)
+                yield node
+
+
+class BenchNode(pytest.Function):
+    """One item, one model, one run."""
+
+    item: Item
+    run: int
+    spec: ModelSpec
+    measurement: Measurement | None = None
+
+    def take(self, item: Item, run: int, spec: ModelSpec) -> None:
+        """Say what the node measures."""
+        self.item, self.run, self.spec = item, run, spec
+        self.add_marker(f"level{item.spec.level}")
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.item.spec.id, self.run, self.spec.ref
+
+    def runtest(self) -> None:
+        finish(self, super().runtest)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, (Unmeasured, BelowShare)):
+            return failure_text(self, excinfo.value)
+        return super().repr_failure(excinfo, style)

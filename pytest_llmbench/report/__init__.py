@@ -1,0 +1,1 @@
+"""Records → report. Reads records only."""
