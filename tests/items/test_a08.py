@@ -24,6 +24,7 @@ INSTANCES = [ITEM.build(variant, run) for variant in range(40) for run in (1, 2,
 FIRST = INSTANCES[0]
 NAMES = sorted(ITEM.spec.references)
 NULL = Decimal("0.8")
+FULL: tuple[Decimal, set[str]] = (Decimal(16), set())
 variants = st.integers(0, 10**6)
 runs = st.integers(1, 50)
 
@@ -62,14 +63,14 @@ def test_the_rows_are_worth_sixteen_points() -> None:
 
 def test_the_golden_notice_earns_every_point_in_every_variant_and_run() -> None:
     for instance in INSTANCES:
-        assert grade(instance, delivered(ITEM.task.golden(instance))) == (16, set()), (instance.variant, instance.run)
+        assert grade(instance, delivered(ITEM.task.golden(instance))) == FULL, (instance.variant, instance.run)
 
 
 @settings(max_examples=60, deadline=None)
 @given(variants, runs)
 def test_any_variant_has_a_faultless_notice_and_a_prompt_of_the_same_length(variant: int, run: int) -> None:
     instance = ITEM.build(variant, run)
-    assert grade(instance, golden(instance)) == (16, set())
+    assert grade(instance, golden(instance)) == FULL
     assert abs(len(instance.prompt) - len(FIRST.prompt)) <= 0.05 * len(FIRST.prompt)
     assert len(instance.prompt) <= 3400
     assert "$" not in instance.prompt
@@ -127,13 +128,21 @@ def test_one_small_change_breaks_one_rule_only(row: str) -> None:
         assert grade(instance, changed) == (Decimal("15.2"), {row}), (instance.variant, changed)
 
 
+def test_the_notice_without_content_breaks_no_other_demand() -> None:
+    task: Any = ITEM.task
+    for instance in INSTANCES:
+        text = task.Text(task.defects(instance)["no_content"].files[FILE].strip())
+        assert {row: found for row, rule in task.JUDGED.items() if (found := rule(text, facts(instance)))} == {}
+
+
 @pytest.mark.parametrize("fact", ["shuts", "reopens", "seats"])
 def test_a_wrong_fact_leaves_only_the_file(fact: str) -> None:
     for instance in INSTANCES:
         phrase = facts(instance).computed[fact]
         wrong = golden(instance).replace(phrase, "a point soon" if fact != "seats" else "many seats")
         points, lost = grade(instance, wrong)
-        assert points == 1 and "file" not in lost
+        assert points == 1
+        assert "file" not in lost
 
 
 def test_facts_count_across_hyphens_line_breaks_and_capitals() -> None:
@@ -141,7 +150,7 @@ def test_facts_count_across_hyphens_line_breaks_and_capitals() -> None:
         text = golden(instance)
         for phrase in facts(instance).computed.values():
             text = text.replace(phrase, phrase.replace("-", " ").replace(" on ", "\non ").title())
-        assert grade(instance, text) == (16, set())
+        assert grade(instance, text) == FULL
 
 
 def test_the_facts_agree_with_the_data_of_the_prompt() -> None:
@@ -228,7 +237,8 @@ def test_a_megabyte_is_graded_in_time(unit: str) -> None:
 def test_the_same_variant_and_run_give_the_same_instance() -> None:
     for instance in INSTANCES[:20]:
         again = ITEM.build(instance.variant, instance.run)
-        assert again.prompt == instance.prompt and facts(again) == facts(instance)
+        assert again.prompt == instance.prompt
+        assert facts(again) == facts(instance)
     assert len({instance.prompt for instance in INSTANCES}) == len(INSTANCES)
 
 
@@ -278,5 +288,6 @@ def test_the_stated_numbers_of_words_are_included() -> None:
 def test_evidence_names_the_offender() -> None:
     text = golden(FIRST).replace("each day.", "each day?")
     evidence = {verdict.row: verdict.evidence for verdict in ITEM.task.grade(FIRST, Delivery(files={FILE: text}))}
-    assert "'?' in line 13" in evidence["p02"] and "most issues each day?" in evidence["p02"]
+    assert "'?' in line 13" in evidence["p02"]
+    assert "most issues each day?" in evidence["p02"]
     assert evidence["p01"] == "kept"

@@ -381,7 +381,7 @@ def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
 
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """Judge ``notice.txt``; form, length and rules count only where all of the content is there."""
-    facts = cast(Facts, instance.data["facts"])
+    facts = cast("Facts", instance.data["facts"])
     delivered = delivery.files.get(FILE)
     if delivered is None or not delivered.strip():
         reason = f"{FILE} was not delivered" if delivered is None else f"{FILE} is empty"
@@ -414,8 +414,8 @@ def _file(instance: Instance, delivery: Delivery, text: str, stated: bool) -> Ve
 
 
 def _filled(instance: Instance, name: str) -> str:
-    facts = cast(Facts, instance.data["facts"])
-    item = cast(Item, instance.data["item"])
+    facts = cast("Facts", instance.data["facts"])
+    item = cast("Item", instance.data["item"])
     return item.read(
         name,
         place=facts.place,

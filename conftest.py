@@ -1,0 +1,3 @@
+"""Project defaults only."""
+
+pytest_plugins = ["pytester"]
