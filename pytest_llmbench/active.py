@@ -80,7 +80,7 @@ class Active:
     def pytest_collect_file(self, parent: pytest.Collector, file_path: Path) -> ItemFile | None:
         """Item files are collected as such."""
         if file_path.name in (ITEM_FILE, ITEMS_FILE):
-            return ItemFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+            return ItemFile.from_parent(parent, path=file_path)
         return None
 
     @pytest.hookimpl(trylast=True)
@@ -116,9 +116,6 @@ class Active:
         if isinstance(item, BenchNode):
             complete_report(item, report)
         return report
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Nothing to do per node but what the report hook does."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:

@@ -29,7 +29,7 @@ class BankError(Exception):
     """An item cannot be used: the message names the file, the item and what is wrong."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Item:
     """A specification together with the folder that holds its prompt, its code and its references."""
 
@@ -84,6 +84,7 @@ class Item:
         text = (self.folder / name).read_text(encoding="utf-8")
         return Template(text).substitute({key: str(value) for key, value in values.items()}) if values else text
 
+    @cached_property
     def checksum(self) -> str:
         """SHA-256 over everything that makes up the item: its folder and its side folders."""
         digest = hashlib.sha256()
@@ -195,5 +196,5 @@ def load_bank(top: Path) -> list[Item]:
 
 def bank_checksum(items: Iterable[Item]) -> str:
     """SHA-256 over the checksums of all items."""
-    lines = sorted(f"{item.spec.id} {item.spec.version} {item.checksum()}" for item in items)
+    lines = sorted(f"{item.spec.id} {item.spec.version} {item.checksum}" for item in items)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

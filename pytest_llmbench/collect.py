@@ -35,7 +35,7 @@ class ItemFile(pytest.File):
                 session.take_up(item)
         except BankError as error:
             raise self.CollectError(str(error)) from None
-        fixtures = self.session._fixturemanager.getfixtureinfo(self, run_item, None)
+        fixtures = self.session._fixturemanager.getfixtureinfo(self, run_item, None)  # type: ignore[arg-type]
         for item in items:
             for run, spec in session.nodes(item):
                 node = BenchNode.from_parent(
@@ -68,7 +68,7 @@ class BenchNode(pytest.Function):
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
         if isinstance(excinfo.value, (Unmeasured, BelowShare)):
             return failure_text(self, excinfo.value)
-        return super().repr_failure(excinfo, style)
+        return super().repr_failure(excinfo)

@@ -32,7 +32,7 @@ def unreleased(bank: Path, items: Iterable[Item]) -> list[str]:
         checksum = versions.get(item.spec.version)
         if checksum is None:
             wrong.append(f"{item.spec.id} {item.spec.version} is not in {LOCK_FILE}; add it with `llmbench validate --release`")
-        elif checksum != item.checksum():
+        elif checksum != item.checksum:
             wrong.append(f"{item.spec.id} was changed but is still version {item.spec.version}; give it a new version in {item.path.name}")
     return wrong
 
@@ -42,7 +42,7 @@ def released_text(bank: Path, items: Iterable[Item]) -> str:
     lock = read_lock(bank)
     released: dict[str, dict[str, str]] = {name: dict(versions) for name, versions in lock.get("items", {}).items()}
     for item in items:
-        released.setdefault(item.spec.id, {}).setdefault(item.spec.version, item.checksum())
+        released.setdefault(item.spec.id, {}).setdefault(item.spec.version, item.checksum)
     lines = ["# Checksum of every released version of every item. Written by `llmbench validate --release`.", ""]
     lines.append(f'version = "{lock.get("version", "1.0.0")}"')
     for name in sorted(released):

@@ -57,9 +57,9 @@ class Session:
         self.variant: int = old.variant if old else option("llm_variant")
         self.runs: int = old.runs if old else option("llm_runs")
         self.profile = Profile(
-            old.profile if old else option("llm_profile"),  # type: ignore[arg-type]
-            old.sampling if old else option("llm_sampling"),  # type: ignore[arg-type]
-            old.think if old else option("llm_think"),  # type: ignore[arg-type]
+            old.profile if old else option("llm_profile"),
+            old.sampling if old else option("llm_sampling"),
+            old.think if old else option("llm_think"),
         )
         self.fail_under: float | None = option("llm_fail_under")
         self.models: dict[str, Model] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -48,11 +48,6 @@ class Unmeasured(Exception):
         super().__init__(reason)
         self.status: Status = status
         self.reason = reason
-
-
-@cache
-def _item_checksum(item: Item) -> str:
-    return item.checksum()
 
 
 @dataclass
@@ -172,8 +167,8 @@ class Measurement:
         return Fingerprints(
             request=fingerprint(parts),
             parts=parts,
-            item=_item_checksum(self.item),
-            grader=fingerprint([code_fingerprint(GRADING), _item_checksum(self.item)]),
+            item=self.item.checksum,
+            grader=fingerprint([code_fingerprint(GRADING), self.item.checksum]),
             harness=signature(),
             bank=self.bank["checksum"],
         )
@@ -206,7 +201,7 @@ class Measurement:
                 self._script(instance)
             started = now()
             with self.model.exclusive(), self.folder.wire(self.stem) as wire:
-                turns.append(ask(messages, cap, seed, runtime, card, self.profile, wire.write))
+                turns.append(ask(messages, cap, seed, runtime, card, self.profile, keep_wire(wire)))
         except RuntimeFailure as error:
             failure = error
             self.model.broke(error)
@@ -281,6 +276,15 @@ class Measurement:
         return speed(
             call, cold_load_s=self.profile.limit("cold_load_s"), cache_share=self.profile.limit("cache_share")
         ) if call and not self.model.spec.is_reference else Speed()
+
+
+def keep_wire(wire: BinaryIO) -> Callable[[bytes], None]:
+    """What takes the bytes of a reply to disk as they come."""
+
+    def keep(piece: bytes) -> None:
+        wire.write(piece)
+
+    return keep
 
 
 def _status(name: str) -> Status:
