@@ -68,7 +68,7 @@ class BenchNode(pytest.Function):
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, (Unmeasured, BelowShare)):
             return failure_text(self, excinfo.value)
         return super().repr_failure(excinfo)

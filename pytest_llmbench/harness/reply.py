@@ -1,7 +1,7 @@
 """Taking a reply apart: reasoning first, then fenced blocks, file names and answer lines.
 
-Fences are found by markdown-it-py (CommonMark, blocks only); where models are known to break CommonMark, own rules stand
-on top: nested fences in markdown files, list items that end too early, missing openers and closers. Nothing here
+Fences are found by markdown-it-py (CommonMark, blocks only); where models are known to break CommonMark, own rules
+stand on top: nested fences in markdown files, list items that end too early, missing openers and closers. Nothing here
 repairs content. Every step is linear in the reply; what could repeat is bounded by the constants below.
 """
 
@@ -48,9 +48,8 @@ _TAGS: Final = ("think", "thinking", "thought", "reasoning", "seed:think")
 _OPEN_TAG: Final = re.compile(rf"<({'|'.join(_TAGS)})>|\[(THINK)\]")
 _ANY_TAG: Final = re.compile(rf"(</?)({'|'.join(_TAGS)})>|(\[/?)(THINK)\]")
 _HARMONY_START: Final = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>(analysis|commentary|final)[^<\n]*")
-_HARMONY_MESSAGE: Final = "<|message|>"
 _HARMONY_FINAL: Final = re.compile(
-    r"(?:<\|start\|>assistant\s*)?<\|channel\|>final[^<\n]*(?:<\|constrain\|>\w*)?<\|message\|>"
+    r"(?:<\|start\|>assistant\s{0,2})?<\|channel\|>final[^<\n]*(?:<\|constrain\|>\w*)?<\|message\|>"
 )
 _HARMONY_END: Final = re.compile(r"<\|(?:end|return)\|>")
 _QUOTES: Final = frozenset("`'\"\u2018\u2019\u201c\u201d")
@@ -93,7 +92,30 @@ _ALL_LANGUAGES: Final = frozenset(language for languages in _LANGUAGES.values() 
 _PROSE_SUFFIXES: Final = frozenset((".txt", ".md", ".markdown", ".rst"))
 _MARKDOWN_SUFFIXES: Final = frozenset((".md", ".markdown"))
 _CODE_SUFFIXES: Final = frozenset(
-    ".py .pyi .js .ts .jsx .tsx .json .toml .ini .cfg .yaml .yml .sh .c .h .cpp .rs .go .java .rb .sql .css".split()
+    (
+        ".py",
+        ".pyi",
+        ".js",
+        ".ts",
+        ".jsx",
+        ".tsx",
+        ".json",
+        ".toml",
+        ".ini",
+        ".cfg",
+        ".yaml",
+        ".yml",
+        ".sh",
+        ".c",
+        ".h",
+        ".cpp",
+        ".rs",
+        ".go",
+        ".java",
+        ".rb",
+        ".sql",
+        ".css",
+    )
 )
 _LOOKALIKES: Final = re.compile(
     "[\u00a0\u00ad\u2000-\u200d\u2010\u2011\u2018-\u201f\u2028\u2029\u202f\u2032\u2033\u205f\u2060\u2212\u3000"
@@ -188,10 +210,14 @@ def _harmony(content: str, position: int) -> tuple[str, str, str | None] | None:
         return _channels(content[position : final.start()]), _until_end(rest), None
     if head[1] == "final":
         return "", content[head.end() :], None
-    ends = [m for m in _HARMONY_END.finditer(content, head.end()) if not _quoted(content, m.start(), m.end())]
-    if not ends or not content[ends[0].end() :].strip() or "<|channel|>" in content[ends[0].end() :]:
+    end = next(_unquoted(_HARMONY_END, content, head.end()), None)
+    if end is None or not content[end.end() :].strip() or "<|channel|>" in content[end.end() :]:
         return _channels(content[position:]), "", "thinking_not_closed"
-    return _channels(content[position : ends[0].start()]), content[ends[0].end() :].lstrip(), None
+    return _channels(content[position : end.start()]), content[end.end() :].lstrip(), None
+
+
+def _unquoted(pattern: re.Pattern[str], content: str, start: int) -> Iterator[re.Match[str]]:
+    return (match for match in pattern.finditer(content, start) if not _quoted(content, match.start(), match.end()))
 
 
 def _channels(text: str) -> str:
@@ -334,7 +360,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _markdown_ends(lines: Sequence[str]) -> dict[int, int] | None:
-    """Give end per opening line as CommonMark has it, or None where the reply is too large or markdown-it fails."""
+    """Give end per opening line as CommonMark has it, or None where the reply is too large for it."""
     if len(lines) > MAX_MARKDOWN_LINES or sum(map(len, lines)) > MAX_MARKDOWN_CHARS:
         return None
     text = "\n".join(lines).replace("\r", " ")
@@ -493,14 +519,15 @@ def _quote_end(scan: _Scan, index: int) -> tuple[int, bool]:
 
 
 def _content(lines: Sequence[str], opener: _Fence, end: int, closed: bool) -> str:
+    """Give a block's text without its opener's indent; where the first line has less, no line loses more than that."""
     body: Sequence[str] = lines[opener.line + 1 : end - 1 if closed else end]
     if opener.quoted:
         body = [re.sub(r"^[ \t]*> ?", "", line) for line in body]
-    elif opener.indent:
-        body = [_dedent(line, opener.indent) for line in body]
+    elif opener.indent and (first := next((line for line in body if line.strip()), None)) is not None:
+        indent = min(opener.indent, _columns(first[: len(first) - len(first.lstrip(" \t"))]))
+        body = [_dedent(line, indent) for line in body]
     if not closed:
-        while body and not body[-1].strip():
-            body = body[:-1] if len(body) == 1 or body[-2].strip() else _rstrip(body)
+        body = _rstrip(body)
     return "\n".join(body) + "\n" if body else ""
 
 

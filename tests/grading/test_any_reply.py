@@ -1,0 +1,83 @@
+"""Any reply text at all is graded: no exception, the same rows every time, nothing for nothing."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_llmbench.bank import Item, load_bank, packaged_bank
+from pytest_llmbench.campaign.validate import score_references
+from pytest_llmbench.grading.grade import GraderError, grade
+from pytest_llmbench.harness.reply import parse_reply
+from pytest_llmbench.records import Row
+from pytest_llmbench.spec import Delivery, Verdict
+
+ITEMS = load_bank(packaged_bank())
+PIECES = ["ANSWER 1: 7\n", "ANSWER 2 = -3", "notice.txt\n", "````\n", "```", "<think>", "</think>", "\ud835", "\x1b[2J", "  ", "Hall\n\n"]
+REPLIES = st.one_of(st.text(), st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=30).map("".join))
+
+
+def rows_of(item: Item, text: str) -> list[Row]:
+    answers = item.spec.answers
+    delivery = parse_reply(text, "", files=item.spec.files, answers=answers.keys if answers else ())
+    return grade(item.task, item.build(0, 1), delivery)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
+@settings(max_examples=60, deadline=None)
+@given(reply=REPLIES)
+def test_any_reply_is_graded_the_same_way_twice(item: Item, reply: str) -> None:
+    first = rows_of(item, reply)
+    assert [row.id for row in first] == [row.id for row in item.spec.rows]
+    assert first == rows_of(item, reply)
+    assert sum(row.earned for row in first) <= item.spec.points
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
+def test_every_reference_earns_what_it_declares(item: Item) -> None:
+    findings = list(score_references(item, variants=3))
+    assert [finding.wrong for finding in findings if finding.wrong] == []
+    assert {finding.reference for finding in findings} > {"golden", "defective", "null:silent", "null:echo"}
+    assert sum(finding.reference.startswith("defective:") for finding in findings) >= 4
+
+
+def test_the_defective_references_of_level_a_stay_low() -> None:
+    scores = [f.points for item in ITEMS for f in score_references(item, variants=1) if f.reference == "defective"]
+    assert sum(scores, Decimal(0)) <= Decimal("38.55")
+
+
+class Broken:
+    """A grader that breaks its contract."""
+
+    def __init__(self, verdicts: list[Verdict] | Exception) -> None:
+        self.verdicts = verdicts
+
+    def grade(self, instance: object, delivery: Delivery) -> list[Verdict]:
+        if isinstance(self.verdicts, Exception):
+            raise self.verdicts
+        return self.verdicts
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "message"),
+    [
+        (ZeroDivisionError("x"), "ZeroDivisionError"),
+        ([], "q1"),
+        ([Verdict(f"q{n}", True, "") for n in range(1, 8)], "q7"),
+        ([Verdict(f"q{n}", Decimal(4), "") for n in range(1, 7)], "earned 4 of 3"),
+        ([Verdict("q1", True, "")] * 6, "once"),
+    ],
+)
+def test_a_grader_that_breaks_its_contract_is_a_harness_error(verdicts: object, message: str) -> None:
+    item = next(item for item in ITEMS if item.spec.id == "A04")
+    with pytest.raises(GraderError, match=message):
+        grade(Broken(verdicts), item.build(0, 1), Delivery(text="x"))
+
+
+def test_a_part_of_a_row_can_be_earned() -> None:
+    item = next(item for item in ITEMS if item.spec.id == "A04")
+    verdicts = [Verdict(f"q{n}", Decimal("1.5"), "") for n in range(1, 7)]
+    assert sum(row.earned for row in grade(Broken(verdicts), item.build(0, 1), Delivery(text="x"))) == 9
