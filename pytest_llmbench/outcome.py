@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_llmbench.collect import BenchNode
 
 RECORD: pytest.StashKey[Mapping[str, Any]] = pytest.StashKey()
+TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""Node that first told a reason, by reason."""
 
 
 class BelowShare(Exception):
@@ -49,7 +51,8 @@ def finish(node: BenchNode, runtest: Callable[[], None]) -> None:
         node.session.shouldstop = str(error)
         raise Unmeasured("harness_error", str(error)) from error
     node.stash[RECORD] = record.model_dump(mode="json", by_alias=True)
-    node.add_report_section("call", "llmbench", evidence(record, measurement))
+    if record.status in SCORED:
+        node.add_report_section("call", "llmbench", evidence(record, measurement))
     if failure is not None and failure.__cause__ is not None and not isinstance(failure.__cause__, Unmeasured):
         raise failure from failure.__cause__
     if failure is not None:
@@ -104,7 +107,13 @@ def failure_text(node: BenchNode, error: BaseException) -> str:
         while trace.tb_next is not None:
             trace = trace.tb_next
         where = f"\n(raised at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
-    return printable(f"{status}: {error}") + where
+    return printable(f"{status}: {told_once(node, str(error))}") + where
+
+
+def told_once(node: BenchNode, reason: str) -> str:
+    """A reason in full the first time, then only where it was told."""
+    first = node.config.stash.setdefault(TOLD, {}).setdefault(reason, node.name)
+    return reason if first == node.name else f"the same as for {first}"
 
 
 def score_word(record: Mapping[str, Any]) -> str:

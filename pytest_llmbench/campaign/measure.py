@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -358,7 +359,14 @@ def conditions() -> Conditions:
     )
 
 
+URL_HOST = re.compile(r"(https?://)([^\s/:\[\]]+|\[[^\s\]]*\])")
+LOOPBACK = frozenset({"localhost", "[::1]"})
+
+
 def redacted(text: str) -> str:
-    """``text`` without the user's home folder."""
+    """``text`` on one line, without the user's home folder and without host names other than loopback."""
     home = str(Path.home())
-    return text.replace(home, "~") if len(home) > 1 else text
+    short = " ".join(text.replace(home, "~").split()) if len(home) > 1 else " ".join(text.split())
+    return URL_HOST.sub(
+        lambda url: url[0] if url[2] in LOOPBACK or url[2].startswith("127.") else f"{url[1]}<host>", short
+    )

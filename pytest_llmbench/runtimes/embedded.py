@@ -74,6 +74,7 @@ class EmbeddedRuntime:
             return self._find()
         except RuntimeFailure as failure:
             self._fatal = RuntimeFailure(failure.status, failure.reason, fatal=True)
+            self._stop()
             raise self._fatal from None
 
     def _find(self) -> ModelCard:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,9 +16,9 @@ from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Ru
 from pytest_llmbench.runtimes.stream import (
     CHARS_PER_TOKEN,
     SECONDS_PER_NS,
-    ErrorInStream,
     Event,
     HttpRuntime,
+    InStreamError,
     as_count,
     as_dict,
     as_list,
@@ -53,13 +55,13 @@ def parse_ollama_host(value: str | None) -> str:
     text = (value or "").strip().strip("\"'")
     scheme, separator, rest = text.rpartition("://")
     default = {"http": "80", "https": "443"}.get(scheme.lower(), str(DEFAULT_PORT)) if separator else str(DEFAULT_PORT)
-    if rest.count(":") > 1 and not rest.startswith("["):
-        rest = f"[{rest}]"
-    parts = urlsplit(f"//{rest}")
+    with contextlib.suppress(ValueError):  # it need not be a bare IPv6 address
+        rest = f"[{ipaddress.IPv6Address(rest)}]"
     try:
+        parts = urlsplit(f"//{rest}")
         host, port = parts.hostname or DEFAULT_HOST, parts.port or default
     except ValueError:
-        reason = f"{HOST_VARIABLE} names no valid port: set it to host:port, such as {DEFAULT_HOST}:{DEFAULT_PORT}"
+        reason = f"{HOST_VARIABLE} names no valid address: set it to host:port, such as {DEFAULT_HOST}:{DEFAULT_PORT}"
         raise RuntimeFailure("runtime_error", reason, fatal=True) from None
     if host in ("0.0.0.0", "::"):
         host = DEFAULT_HOST
@@ -112,7 +114,7 @@ class OllamaRuntime(HttpRuntime):
         if not isinstance(data, dict):
             raise RuntimeFailure("runtime_error", "Ollama sent a line that is no JSON object")
         if data.get("error") is not None:
-            raise ErrorInStream(data)
+            raise InStreamError(data)
         message = as_dict(data.get("message"))
         name, thinking = thinking_of(message)
         done = data.get("done") is True

@@ -16,10 +16,10 @@ from pytest_llmbench.runtimes.stream import (
     CHARS_PER_TOKEN,
     POLL_S,
     SECONDS_PER_MS,
-    ErrorInStream,
     Event,
     HttpRuntime,
-    Unreachable,
+    InStreamError,
+    UnreachableError,
     alternate,
     as_count,
     as_dict,
@@ -109,14 +109,14 @@ class OpenAIRuntime(HttpRuntime):
     def _event(self, line: str) -> Event | None:
         for name, value in sse_data(line):
             if name == "error":
-                raise ErrorInStream(parse_json(value) or value)
+                raise InStreamError(parse_json(value) or value)
             if value.strip() == "[DONE]":
                 return Event(done=True)
             data = parse_json(value)
             if not isinstance(data, dict):
                 raise RuntimeFailure("runtime_error", "the server sent data that is no JSON object")
             if data.get("error") is not None:
-                raise ErrorInStream(data)
+                raise InStreamError(data)
             return event_of(data)
         return None
 
@@ -269,7 +269,7 @@ class OpenAIRuntime(HttpRuntime):
                 return None
             body = {"content": prompt, "add_special": True, "parse_special": True}
             answer = self.wire.ask("POST", "/tokenize", body, limit_s=limit_s)
-        except (Unreachable, RuntimeFailure):
+        except (UnreachableError, RuntimeFailure):
             return None
         tokens = as_dict(answer.body).get("tokens")
         return len(tokens) if answer.ok and isinstance(tokens, list) else None
@@ -279,8 +279,8 @@ class OpenAIRuntime(HttpRuntime):
         until = time.monotonic() + self.settings.deadlines.stall_s
         while self._kind == "llama-server":
             try:
-                answer = self.wire.ask("GET", "/slots", limit_s=self.settings.deadlines.connect_s)
-            except (Unreachable, RuntimeFailure):
+                answer = self.wire.ask("GET", "/slots", limit_s=max(POLL_S, until - time.monotonic()))
+            except (UnreachableError, RuntimeFailure):
                 return
             slots = as_list(answer.body) if answer.ok else []
             if not any(as_dict(slot).get("is_processing") is True for slot in slots) or time.monotonic() >= until:

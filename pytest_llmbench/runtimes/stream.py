@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import math
-import os.path
 import queue
 import socket
 import threading
@@ -48,6 +48,7 @@ CHARS_PER_TOKEN: Final = 4
 """Estimate of a prompt's length in tokens where the server does not say."""
 SECONDS_PER_NS: Final = 1e-9
 SECONDS_PER_MS: Final = 1e-3
+UNREADABLE: Final = "(no URL)"
 REDACTED: Final = "[API key]"
 THINKING_FIELDS: Final = ("thinking", "reasoning", "reasoning_content")
 TEMPLATE_WORDS: Final = ("jinja", "template", "roles must alternate")
@@ -82,7 +83,11 @@ def as_number(value: object) -> float | None:
     """The value if it is a finite number of at least 0, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if value >= 0 and math.isfinite(value) else None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if number >= 0 and math.isfinite(number) else None
 
 
 def as_count(value: object) -> int | None:
@@ -169,7 +174,9 @@ def alternate(messages: Sequence[Message], merge_system: bool) -> list[Message]:
 
 def shared_start(prompt: str, previous: str) -> float:
     """Share of the prompt's characters, 0 to 1, that the previous prompt began with as well."""
-    return len(os.path.commonprefix((prompt, previous))) / len(prompt) if prompt else 0.0
+    pairs = enumerate(zip(prompt, previous, strict=False))
+    common = next((index for index, (one, other) in pairs if one != other), min(len(prompt), len(previous)))
+    return common / len(prompt) if prompt else 0.0
 
 
 def is_loopback(host: str) -> bool:
@@ -182,7 +189,10 @@ def is_loopback(host: str) -> bool:
 
 def shown(url: str) -> str:
     """A URL without user, password, query and fragment, for messages."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return UNREADABLE
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[-1]}{parts.path}"
 
 
@@ -352,12 +362,8 @@ class Answer:
         return error_text(self.body if self.body is not None else self.text)
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """The connection failed: the text says how, without any secret."""
-
-
-class BodyTooLong(Exception):
-    """A plain answer of more than `BODY_BYTES` bytes."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +373,7 @@ class _Head:
 
 @dataclass(frozen=True)
 class _End:
-    error: Unreachable | None = None
+    error: UnreachableError | None = None
 
 
 class Exchange:
@@ -391,10 +397,8 @@ class Exchange:
     def __exit__(self, *exc_info: object) -> None:
         self._given_up.set()
         if self._socket is not None:
-            try:
+            with contextlib.suppress(OSError):  # it may be closed already
                 self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it is closed already
         until = time.monotonic() + JOIN_S
         while self._thread.is_alive() and time.monotonic() < until:
             while not self._items.empty():
@@ -432,11 +436,11 @@ class Exchange:
                     self._put(chunk)
             self._put(_End())
         except httpx.LocalProtocolError as error:
-            self._put(_End(Unreachable(type(error).__name__)))  # its text may show a header
+            self._put(_End(UnreachableError(type(error).__name__)))  # its text may show a header
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-            self._put(_End(Unreachable(self._wire.clean(f"{type(error).__name__}: {error}"))))
+            self._put(_End(UnreachableError(self._wire.clean(f"{type(error).__name__}: {error}"))))
         except Exception as error:
-            self._put(_End(Unreachable(type(error).__name__)))
+            self._put(_End(UnreachableError(type(error).__name__)))
 
 
 class Wire:
@@ -444,12 +448,14 @@ class Wire:
     for hosts other than this machine. The API key goes into the header and into no text."""
 
     def __init__(self, url: str, deadlines: Deadlines, api_key: str | None = None) -> None:
-        parts = urlsplit(url)
+        host = ""
         try:
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            parts = urlsplit(url)
+            if parts.scheme in ("http", "https") and parts.port != 0:
+                host = parts.hostname or ""
         except ValueError:
-            valid = False
-        if not valid:
+            pass  # a port that is no number, or a broken IPv6 address
+        if not host:
             raise RuntimeFailure("runtime_error", f"{shown(url)!r} is no http:// or https:// URL", fatal=True)
         self.url = shown(url).rstrip("/")
         self._key = (api_key or "").strip()
@@ -462,7 +468,7 @@ class Wire:
         self.client = httpx.Client(
             base_url=url.rstrip("/"),
             headers=headers,
-            trust_env=not is_loopback(parts.hostname or ""),
+            trust_env=not is_loopback(host),
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=deadlines.connect_s),
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -480,7 +486,7 @@ class Wire:
         """One request with a plain answer, whole within ``limit_s`` seconds.
 
         Raises:
-            Unreachable: the connection failed, or the time ran out (`TimedOut`).
+            UnreachableError: the connection failed, or the time ran out (`TimedOutError`).
             RuntimeFailure: ``runtime_error``, the answer is longer than `BODY_BYTES`.
         """
         until = time.monotonic() + limit_s
@@ -490,7 +496,7 @@ class Wire:
             while True:
                 piece = exchange.next(max(0.0, until - time.monotonic()))
                 if piece is None or piece[0] > until:
-                    raise TimedOut(f"no whole answer within {limit_s:g} s")
+                    raise TimedOutError(f"no whole answer within {limit_s:g} s")
                 item = piece[1]
                 if isinstance(item, _Head):
                     status = item.status
@@ -510,7 +516,7 @@ class Wire:
         self.client.close()
 
 
-class TimedOut(Unreachable):
+class TimedOutError(UnreachableError):
     """The server holds the connection and does not answer."""
 
 
@@ -547,6 +553,7 @@ class Said:
     usage: Usage = field(default_factory=Usage)
     bytes: int = 0
     last_event: float | None = None
+    ended: float | None = None
     done: bool = False
     stopped: StopReason | None = None
 
@@ -562,7 +569,7 @@ class Said:
         self.finish = event.finish or self.finish
         self.model = event.model or self.model
         self.usage = event.usage or self.usage
-        self.bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in (event.content, event.thinking))
+        self.bytes += size_of(event.content) + size_of(event.thinking)
         self.done = self.done or event.done
 
     def full_usage(self, prompt_shared: float | None) -> Usage:
@@ -577,10 +584,21 @@ class Said:
             ttft_s=clock.since_start(clock.first),
             ttfa_s=clock.since_start(clock.first_answer),
             longest_gap_s=clock.longest_gap,
-            elapsed_s=time.monotonic() - clock.start if self.last_event is None else self.last_event - clock.start,
+            elapsed_s=clock.since_start(self.ended) or 0.0,
             reply_bytes=self.bytes,
             prompt_shared=prompt_shared,
         )
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def cut(text: str, room: int) -> str:
+    """The text, or as many whole characters of its beginning as fit into ``room`` bytes."""
+    data = text.encode("utf-8", "surrogatepass")
+    return text if len(data) <= room else data[: max(0, room)].decode("utf-8", "ignore")
 
 
 def whole_text(parts: Sequence[str]) -> str:
@@ -591,7 +609,7 @@ def whole_text(parts: Sequence[str]) -> str:
     return text
 
 
-class ErrorInStream(Exception):
+class InStreamError(Exception):
     """The stream holds an error instead of a reply; ``body`` is the JSON line."""
 
     def __init__(self, body: object) -> None:
@@ -701,7 +719,7 @@ class HttpRuntime:
         try:
             if self._wire is not None and not self._dead:
                 self._unload()
-        except (RuntimeFailure, Unreachable):
+        except (RuntimeFailure, UnreachableError):
             pass
         if self._wire is not None:
             self._wire.close()
@@ -744,14 +762,14 @@ class HttpRuntime:
         """
         try:
             return self.wire.ask(method, path, body, limit_s=limit_s or self.settings.deadlines.connect_s)
-        except Unreachable as error:
+        except UnreachableError as error:
             raise self._lost(error) from None
 
-    def _lost(self, error: Unreachable, said: str = "") -> RuntimeFailure:
+    def _lost(self, error: UnreachableError, said: str = "") -> RuntimeFailure:
         """What a failed connection means, after one look at whether anything answers at all."""
         try:
             self.wire.ask("GET", self.alive_path, limit_s=self.settings.deadlines.connect_s)
-        except (Unreachable, RuntimeFailure):
+        except (UnreachableError, RuntimeFailure):
             self._dead = True
             reason = f"{self.wire.url} does not answer ({error}){said}; {self.way_out}"
             return RuntimeFailure("runtime_error", reason, fatal=True)
@@ -804,9 +822,10 @@ class HttpRuntime:
         try:
             with Exchange(self.wire, "POST", self.chat_path, body) as exchange:
                 limit = self._drain(exchange, said, prompt_chars, on_wire)
-        except Unreachable as error:
+                said.ended = time.monotonic()
+        except UnreachableError as error:
             raise self._lost(error, so_far(said)) from None
-        except ErrorInStream as error:
+        except InStreamError as error:
             failure = self._refused(httpx.codes.OK, error.body, prompt_chars)
             raise RuntimeFailure(failure.status, failure.reason + so_far(said), fatal=failure.fatal) from None
         if said.stopped is None and limit is not None:
@@ -871,13 +890,17 @@ class HttpRuntime:
         event = self._event(line)
         if event is None:
             return False
+        room = self.settings.reply_bytes - said.bytes
+        thinking = cut(event.thinking, room)
+        content = cut(event.content, room - size_of(thinking))
+        if (thinking, content) != (event.thinking, event.content):
+            said.stopped = "reply_bytes"
+            event = replace(event, thinking=thinking, content=content)
         said.take(event, at)
-        if event.done:
+        if event.done or said.stopped is not None:
             return True
         if guard.feed(event.thinking + event.content) and said.finish is None:
             said.stopped = "repetition"
-        if said.bytes > self.settings.reply_bytes:
-            said.stopped = "reply_bytes"
         return said.stopped is not None
 
     def _refusal(self, status: int, data: bytearray, prompt_chars: int) -> RuntimeFailure:
@@ -947,7 +970,8 @@ def so_far(said: Said) -> str:
     """Words for what a failed call had said, "" where that was nothing."""
     if said.clock.first is None:
         return ""
-    return f", after {len(whole_text(said.content))} characters of a reply and {len(whole_text(said.thinking))} of thinking"
+    content, thinking = len(whole_text(said.content)), len(whole_text(said.thinking))
+    return f", after {content} characters of a reply and {thinking} of thinking"
 
 
 def sse_data(line: str) -> Iterator[tuple[str, str]]:
