@@ -390,8 +390,8 @@ def {g}({x}):
 
 {s} = [{S}]
 {t} = {E}
-for {i} in range(1, 3):
- for {j} in range({i}, 5):
+for {i} in range(1, 4):
+ for {j} in range({i}, 6):
   if {s}[{j} + 1] // 10 < {s}[{j}] // 10:
    {w} = {s}[{j}]
    {s}[{j}] = {s}[{j} + 1]
@@ -417,7 +417,7 @@ print({t})
             "I": (1, 2),
             "K": (11, 49),
         },
-        lists={"S": (7, 12, 89)},
+        lists={"S": (8, 12, 89)},
         free=(5, 7),
     ),
     Skeleton(
@@ -435,8 +435,8 @@ def {h}({a}, {b}):
 {m} = [{M}]
 {t} = {C}
 {k} = 2
-for {i} in range(1, 5):
- for {j} in range(2, 5):
+for {i} in range(1, 7):
+ for {j} in range(2, 6):
   {p} = ({q}[{j}] + {i} * {D}) % 6 + 1
   {v} = {h}({m}[{p}], {j})
   if {v} % 5 < {k}:
@@ -473,9 +473,9 @@ print({t})
             "K": (3, 7),
             "L": (160, 240),
         },
-        lists={"Q": (7, 12, 60), "M": (7, 12, 89)},
+        lists={"Q": (9, 12, 60), "M": (9, 12, 89)},
         free=(9, 13),
-        least_steps=150,
+        least_steps=600,
     ),
 )
 
