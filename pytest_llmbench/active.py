@@ -34,7 +34,7 @@ def activate(config: pytest.Config) -> None:
         from pytest_llmbench.xdist import Distribution
 
         manager.register(Distribution(session), "llmbench-xdist")
-    if session.worker is None and config.args_source != pytest.Config.ArgsSource.ARGS:
+    if config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args = [str(find_bank(config.invocation_params.dir))]
 
 

@@ -66,7 +66,8 @@ class BenchNode(pytest.Function):
         finish(self, super().runtest)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
+        # pytest splits a last part that ends the node id at its dots, and model names have dots
+        return self.path, None, f"{self.item.spec.title} ({self.name})"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, (Unmeasured, BelowShare)):

@@ -100,8 +100,9 @@ def failure_text(node: BenchNode, error: BaseException) -> str:
     if isinstance(error, BelowShare) and record is not None:
         return "\n".join([str(error), *lost_rows(record)])
     status = error.status if isinstance(error, Unmeasured) else "harness_error"
-    cause = error.__cause__
-    where = ""
+    cause, where = error.__cause__, ""
+    while cause is not None and cause.__cause__ is not None:
+        cause = cause.__cause__
     if cause is not None and not isinstance(cause, (StoreError, Unmeasured)) and cause.__traceback__ is not None:
         trace = cause.__traceback__
         while trace.tb_next is not None:

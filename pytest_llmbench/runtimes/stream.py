@@ -40,6 +40,8 @@ JOIN_S: Final = 2.0
 """Seconds that an aborted reader thread gets to end; it is a daemon, so that nothing hangs on it."""
 POLL_S: Final = 0.05
 """Seconds between two looks at something that has no notification."""
+TICK_S: Final = 0.2
+"""Longest uninterrupted wait: Ctrl-C is noticed after it even where another thread got the signal."""
 ERROR_CHARS: Final = 500
 """Characters of a server's error text that are repeated in a reason."""
 SECRET_CHARS: Final = 8
@@ -407,10 +409,13 @@ class Exchange:
 
     def next(self, timeout: float) -> tuple[float, _Head | bytes | _End] | None:
         """The next piece and the moment it came: head, chunks, end. None where nothing comes for ``timeout`` s."""
-        try:
-            return self._items.get(timeout=min(timeout, threading.TIMEOUT_MAX))
-        except queue.Empty:
-            return None
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                return self._items.get(timeout=min(TICK_S, max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= until:
+                    return None
 
     def _put(self, item: _Head | bytes | _End) -> None:
         at = time.monotonic()

@@ -65,6 +65,7 @@ class Instant(BaseHTTPRequestHandler):
     """An Ollama that answers at once."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536
 
     def _send(self, document: object) -> None:
         body = json.dumps(document).encode() + b"\n"
