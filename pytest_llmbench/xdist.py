@@ -26,6 +26,19 @@ class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
         [*_, spec] = expand(match["ref"], self.llmbench.registry, [match["ref"].partition(":")[2] or "defective"])
         return nodeid if spec.kind in REFERENCES else f"endpoint of {'embedded' if spec.kind in ('gguf', 'tiny') else spec.kind}"
 
+    def remove_node(self, node: Any) -> str | None:
+        """Take back a dead worker's nodes. The one that took it down is lost and not started again."""
+        workload = self.assigned_work.pop(node)
+        pending = [(scope, nodeid) for scope, unit in workload.items() for nodeid, done in unit.items() if not done]
+        if not pending:
+            return None
+        scope, lost = pending[0]
+        workload[scope][lost] = True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return lost
+
 
 class Distribution:
     """Hooks that only exist with xdist."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -72,8 +73,9 @@ class Measurement:
     def stem(self) -> str:
         return node_stem(self.item.spec.id, self.variant, self.run, self.model.spec.ref)
 
+    @cached_property
     def instance(self) -> Instance:
-        """The instance of this node.
+        """The instance of this node, built once.
 
         Raises:
             Unmeasured: ``harness_error`` where the item's code fails.
@@ -89,7 +91,7 @@ class Measurement:
         Raises:
             Unmeasured: where nothing was measured.
         """
-        instance = self.instance()
+        instance = self.instance
         messages = opening(instance)
         if self.model.spec.source is not None:
             self.transcript = self._saved(messages)
@@ -108,7 +110,7 @@ class Measurement:
         Raises:
             Unmeasured: ``harness_error`` where the grader broke or a reference earned another score than declared.
         """
-        instance = self.instance()
+        instance = self.instance
         try:
             rows = grade(self.item.task, instance, delivery)
         except GraderError as error:
@@ -123,7 +125,7 @@ class Measurement:
         replies = [turn for turn in transcript.turns if turn.role == "assistant"] if transcript else []
         last = replies[-1] if replies else None
         status: Status = failure.status if failure else "measured"
-        reason = failure.reason if failure else self.delivery.no_answer
+        reason = redacted(failure.reason) if failure else self.delivery.no_answer
         if failure is None and reason is not None and last is not None and last.stop_reason != "stop":
             status = "not_converged"
         scored = failure is None

@@ -114,9 +114,23 @@ def node(folder: Path) -> None:
             reply.read()
         calls.append(time.perf_counter() - before)
     bare = statistics.mean(calls)
-    base = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--llm-model=m", "-k", "A05"]
+    base = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--llm-model=m"]
     environment = {**os.environ, "OLLAMA_HOST": address}
-    bank = str(Path(__file__).resolve().parents[2] / "items")
+    bank = "items/small"
+    (folder / bank).mkdir(parents=True)
+    (folder / bank / "item.toml").write_text(
+        'id = "T1"\ntitle = "T"\nversion = "1.0.0"\nlevel = "A"\nmode = "single"\npoints = 1\n'
+        'rows = [{ id = "q1", title = "R", points = 1 }]\nanswers = { keys = ["1"] }\n'
+    )
+    (folder / bank / "prompt.md").write_text("What is 1 + 2? " * 180)
+    (folder / bank / "task.py").write_text(
+        "from pytest_llmbench.grading.answers import grade_answers as grade\n"
+        "from pytest_llmbench.spec import Instance, Reference\n"
+        "def build(item, variant, run, seed):\n"
+        "    return Instance(item.spec, variant, run, item.render(), {'1': 3})\n"
+        "def golden(instance):\n    return Reference(answers={'1': 3})\n"
+        "def defects(instance):\n    return {}\n"
+    )
     few, _ = seconds([*base, "--llm-runs=1", "--llm-report-dir=few", bank], folder, environment)
     many, _ = seconds([*base, f"--llm-runs={NODES + 1}", "--llm-report-dir=many", bank], folder, environment)
     per = (many - few) / NODES

@@ -34,15 +34,17 @@ def test_two_workers_give_the_levels_of_one_process(wide: Any, fieldcase: Callab
     assert workers < {"gw0", "gw1"}
 
 
-def test_a_worker_that_dies_leaves_a_counted_gap(wide: Any) -> None:
-    wide.script(T03="dies")
+@pytest.mark.parametrize("deadly", ["T03", "T06"])
+def test_a_worker_that_dies_leaves_a_counted_gap_and_is_not_killed_again(wide: Any, deadly: str) -> None:
+    wide.script(**{deadly: "dies"})
     result = wide.run("script:golden", "-n2", apart=True)
     assert result.ret not in (0, 5)
+    assert [item for _, item, _ in wide.calls()].count(deadly) == 1
     report = wide.report()
     model = report["levels"]["A"]["models"]["script:golden"]
     assert report["status"] == "incomplete"
     assert (model["planned"], model["measured"], model["unmeasured"]) == (6, 5, 1)
-    assert model["unmeasured_nodes"] == ["T03-run1"]
+    assert model["unmeasured_nodes"] == [f"{deadly}-run1"]
     assert model["points_mean"] is None
-    assert model["runs"][0]["items"]["T03"]["status"] == "lost"
-    assert "lost: T03-run1-script:golden" in result.stdout.str()
+    assert model["runs"][0]["items"][deadly]["status"] == "lost"
+    assert f"lost: {deadly}-run1-script:golden" in result.stdout.str()
