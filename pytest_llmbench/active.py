@@ -45,7 +45,6 @@ class Active:
         self.config = config
         self.session = session
         self.report: Report | None = None
-        self.trouble: str | None = None
         self.interrupted = False
 
     @property
@@ -122,6 +121,8 @@ class Active:
         """A model is unloaded after its last node."""
         if isinstance(item, BenchNode):
             self.session.node_done(item.spec.ref)
+            if self.session.stopped is not None:
+                item.session.shouldstop = self.session.stopped
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Records are gathered where the report is written."""
@@ -150,13 +151,14 @@ class Active:
             self.report = write_report(folder, interrupted=self.interrupted)
             folder.event("session_finished", status=self.report.status)
         except StoreError as error:
-            self.trouble = str(error)
+            self.session.stopped = str(error)
         finally:
             folder.release()
         if self.report is not None:
             document = self.report.model_dump(mode="json", by_alias=True)
             self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
-        if (self.report is None or self.report.status != "complete") and session.exitstatus in (0, 5):
+        whole = self.report is not None and self.report.status == "complete" and self.session.stopped is None
+        if not whole and session.exitstatus in (0, 5):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -171,6 +173,6 @@ class Active:
             for line in summary(self.report):
                 terminalreporter.write_line(line)
             terminalreporter.write_line(f"report: {self._shown(self.session.folder.path / 'report.json')}")
-        if self.trouble is not None:
+        if self.session.stopped is not None:
             terminalreporter.section("llmbench")
-            terminalreporter.write_line(self.trouble)
+            terminalreporter.write_line(self.session.stopped)

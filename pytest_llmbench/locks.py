@@ -7,15 +7,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_llmbench.bank import Item
+from pytest_llmbench.bank import BankError, Item
 
 LOCK_FILE = "bank.toml"
 
 
 def read_lock(bank: Path) -> Mapping[str, Any]:
-    """``bank.toml`` of a bank: its version and, per item, the checksum of every released version."""
+    """``bank.toml`` of a bank: its version and, per item, the checksum of every released version.
+
+    Raises:
+        BankError: where it cannot be read.
+    """
     path = bank / LOCK_FILE
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise BankError(f"{path}: cannot be read: {error}") from None
 
 
 def bank_version(bank: Path) -> str:

@@ -68,6 +68,7 @@ class Session:
         self.folder: RunFolder | None = None
         self.records: list[Mapping[str, object]] = []
         self.stopped: str | None = None
+        """Why the run folder cannot be written any more."""
 
     def _registry(self) -> dict[str, RuntimeFactory]:
         extra: dict[str, RuntimeFactory] = {}
@@ -121,10 +122,17 @@ class Session:
 
     @cached_property
     def bank(self) -> Mapping[str, str]:
-        """Version and checksum of the bank that the session's items belong to."""
+        """Version and checksum of the bank that the session's items belong to.
+
+        Raises:
+            pytest.UsageError: where the bank is broken.
+        """
         folder = find_bank(self.config.invocation_params.dir)
-        items = {item.spec.id: item for item in (*load_bank(folder), *self.items.values())}
-        return {"version": bank_version(folder), "checksum": bank_checksum(items.values())}
+        try:
+            items = {item.spec.id: item for item in (*load_bank(folder), *self.items.values())}
+            return {"version": bank_version(folder), "checksum": bank_checksum(items.values())}
+        except BankError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def take_up(self, item: Item) -> None:
         """Note an item of this session.
@@ -186,7 +194,11 @@ class Session:
         folder.event("session_started", models=len(self.values))
 
     def write_plan(self, nodes: Iterable[tuple[str, int, str]]) -> None:
-        """Write down every node that is to be measured, before the first one is."""
+        """Write down every node that is to be measured, before the first one is.
+
+        Raises:
+            pytest.UsageError: where the disk refuses that.
+        """
         if self.folder is None:
             return
         planned = list(nodes)
@@ -202,7 +214,10 @@ class Session:
             for name, item in self.items.items()
             if name in wanted
         }
-        self.folder.write(PLAN, Plan(nodes=planned, items=items))
+        try:
+            self.folder.write(PLAN, Plan(nodes=planned, items=items))
+        except StoreError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def save_card(self, model: Model) -> None:
         """Write what is known about a model that was opened, or the card that a replayed run has of it."""
@@ -225,13 +240,16 @@ class Session:
             self.close_model(ref)
 
     def close_model(self, ref: str) -> None:
-        """Unload a model that was opened and complete its card."""
+        """Unload a model that was opened and complete its card; ``stopped`` says so where the disk refuses that."""
         model = self.models.get(ref)
         if model is not None and model.card is not None and not model.closed:
             model.close()
-            self.save_card(model)
-            if self.folder is not None:
-                self.folder.event("model_closed", ref=ref)
+            try:
+                self.save_card(model)
+                if self.folder is not None:
+                    self.folder.event("model_closed", ref=ref)
+            except StoreError as error:
+                self.stopped = str(error)
 
     def keep(self, record: Mapping[str, object]) -> None:
         """Take over a record that a worker reported; it is written here where the worker could not share its disk."""

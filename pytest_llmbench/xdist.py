@@ -29,7 +29,9 @@ class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def remove_node(self, node: Any) -> str | None:
         """Take back a dead worker's nodes. The one that took it down is lost and not started again."""
         workload = self.assigned_work.pop(node)
-        pending = [(scope, nodeid) for scope, unit in workload.items() for nodeid, done in unit.items() if not done]
+        pending: list[tuple[str, str]] = [
+            (scope, nodeid) for scope, unit in workload.items() for nodeid, done in unit.items() if not done
+        ]
         if not pending:
             return None
         scope, lost = pending[0]

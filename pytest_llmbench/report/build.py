@@ -131,7 +131,7 @@ class Report(Saved):
     models: Mapping[str, Mapping[str, Any]]
     levels: Mapping[Literal["A", "B", "C", "M"], LevelReport | None]
 
-    model_config = ConfigDict(**{**Record.model_config})
+    model_config = ConfigDict(**Record.model_config)
 
 
 def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
@@ -149,7 +149,7 @@ def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
     records = {(record["item"], record["run"], record["ref"]): record for record in folder.records()}
     lost = [node for node in plan.nodes if node not in records]
     status: Literal["complete", "incomplete", "interrupted"] = (
-        "interrupted" if interrupted else "incomplete" if lost else "complete"
+        "interrupted" if interrupted else "incomplete" if lost or not (folder.path / PLAN).exists() else "complete"
     )
     return Report(
         status=status,

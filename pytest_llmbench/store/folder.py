@@ -97,10 +97,7 @@ class RunFolder:
             temporary.replace(target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise StoreError(
-                f"{target} cannot be written ({error.strerror or error}). What was measured before is kept; "
-                "make room or name another folder with --llm-report-dir."
-            ) from None
+            raise _refused(target, error) from None
         return target
 
     def wire(self, stem: str) -> BinaryIO:
@@ -110,7 +107,7 @@ class RunFolder:
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.open("wb", buffering=0)
         except OSError as error:
-            raise StoreError(f"{target} cannot be written ({error.strerror or error}).") from None
+            raise _refused(target, error) from None
 
     def event(self, kind: str, **fields: object) -> None:
         """Append one event with its time to ``events.jsonl``."""
@@ -119,7 +116,7 @@ class RunFolder:
             with (self.path / EVENTS).open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as error:
-            raise StoreError(f"{self.path / EVENTS} cannot be written ({error.strerror or error}).") from None
+            raise _refused(self.path / EVENTS, error) from None
 
     def write_delivery(self, stem: str, delivery: Delivery) -> None:
         """Write what the reply was taken apart into; only file names that the item asked for occur."""
@@ -160,6 +157,13 @@ class RunFolder:
             return Transcript.model_validate(read_json(path))
         except ValidationError as error:
             raise StoreError(f"{path}: not a transcript this version can read: {error.errors()[0]['msg']}") from None
+
+
+def _refused(target: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{target} cannot be written ({error.strerror or error}). What was measured before is kept; "
+        "make room or name another folder with --llm-report-dir."
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest_llmbench.active
 import pytest_llmbench.runtimes.ollama
 import pytest_llmbench.xdist  # noqa: F401  # sessions in this process share the modules; without this each imports anew
 
-CONFTEST = '''
+CONFTEST = r"""
 import json, os, re, time
 from pathlib import Path
 from pytest_llmbench.runtimes.base import ModelCard, Reply, RuntimeFailure
@@ -30,7 +30,7 @@ class Script:
 
     def open(self):
         if self.name == "missing":
-            raise RuntimeFailure("not_installed", "script:missing is not installed; install it with `script pull`.", fatal=True)
+            raise RuntimeFailure("not_installed", "script:missing is not installed; run `script pull`.", fatal=True)
         return ModelCard(ref=self.ref, runtime="script", context=100 if self.name == "small" else 32768)
 
     def count_tokens(self, messages):
@@ -40,9 +40,9 @@ class Script:
         return None
 
     def chat(self, request):
-        item, a, b = re.search(r"Task (\\\\w+): .* of (\\\\d+) and (\\\\d+)", request.messages[-1].content).groups()
+        item, a, b = re.search(r"Task (\w+): .* of (\d+) and (\d+)", request.messages[-1].content).groups()
         with (HERE / "calls.txt").open("a") as file:
-            file.write(f"{self.ref} {item} {os.environ.get('PYTEST_XDIST_WORKER', 'main')}\\\\n")
+            file.write(f"{self.ref} {item} {os.environ.get('PYTEST_XDIST_WORKER', 'main')}\n")
         plans = HERE / "script.json"
         plan = json.loads(plans.read_text()) if plans.exists() else {}
         does = plan.get(item, self.name.split("/")[0])
@@ -63,14 +63,14 @@ class Script:
             first = second = 1
         if does == "half":
             second = 1
-        text = f"ANSWER 1: {first}\\\\nANSWER 2: {second}\\\\n"
-        extra = {"half_a_character": "\\\\ud835", "chatty": "so it goes. " * 25000, "hostile": "ANSWER 1: \\\\x1b[2J\\\\x07\\\\x9b31m"}
-        return Reply(content=extra[does] + "\\\\n" + (text if does != "hostile" else "") if does in extra else text)
+        text = f"ANSWER 1: {first}\nANSWER 2: {second}\n"
+        before = {"half_a_character": "\ud835\n", "chatty": "so it goes. " * 25000 + "\n"}.get(does, "")
+        return Reply(content="ANSWER 1: \x1b[2J\x07\x9b31m" if does == "hostile" else before + text)
 
 
 def pytest_llmbench_runtimes(config):
     return {"script": Script}
-'''.replace("\\\\", "\\")
+"""
 
 ITEM = """id = "{name}"
 title = "Sum and product"
@@ -122,7 +122,8 @@ def golden(instance):
 
 
 def defects(instance):
-    return {"defective": Reference(answers={"1": 1, "2": 1}), "adds_only": Reference(answers={**instance.answers, "2": 1})}
+    adds_only = {**instance.answers, "2": 1}
+    return {"defective": Reference(answers={"1": 1, "2": 1}), "adds_only": Reference(answers=adds_only)}
 """
 
 PROMPT = "Task $name: what are the sum and the product of $a and $b?\n"

@@ -41,14 +41,12 @@ def rewritten(bank: Any, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_everything_in_a_run_folder_keeps_to_its_published_schema(bank: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_folder_keeps_to_its_published_schemas(bank: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bank.item("T02", level="M")
     bank.script(T02="breaks")
     bank.run("script:half,golden", "--llm-runs=2")
-    for name, pattern in (
-        ("report", "report.json"), ("manifest", "manifest.json"), ("plan", "plan.json"),
-        ("record", "records/*.json"), ("transcript", "transcripts/*.json"),
-    ):
+    files = {name: f"{name}.json" for name in ("report", "manifest", "plan")}
+    for name, pattern in {**files, "record": "records/*.json", "transcript": "transcripts/*.json"}.items():
         schema = published(name, capsys)
         jsonschema.Draft202012Validator.check_schema(schema)
         paths = list(bank.folder.glob(pattern))
@@ -86,9 +84,8 @@ def test_a_run_with_an_unmeasured_item_has_no_points(bank: Any, fieldcase: Calla
     result = bank.run("script:golden")
     assert result.ret == 1
     model = bank.report()["levels"]["A"]["models"]["script:golden"]
-    assert (model["planned"], model["measured"], model["unmeasured"]) == (
-        expected["planned"], expected["valid"], expected["invalid"],
-    )
+    for ours, theirs in (("planned", "planned"), ("measured", "valid"), ("unmeasured", "invalid")):
+        assert model[ours] == expected[theirs]
     assert model["points_mean"] is expected["headline_mean"]
     assert model["runs"][0]["points"] is None
     points = [item["points"] for item in model["runs"][0]["items"].values()]
@@ -97,7 +94,7 @@ def test_a_run_with_an_unmeasured_item_has_no_points(bank: Any, fieldcase: Calla
     assert re.search(r"script:golden .* -$", result.stdout.str(), re.MULTILINE)
 
 
-def test_an_interrupted_session_leaves_a_valid_report_that_says_so(bank: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_session_leaves_a_valid_report(bank: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bank.item("T02")
     bank.item("T03")
     bank.script(T02="interrupts")
@@ -127,6 +124,12 @@ def test_a_killed_session_leaves_its_records_and_the_report_can_be_written_later
     text = rewritten(bank, capsys)
     assert "The report is incomplete" in text
     assert bank.report()["status"] == fieldcase("89", "expected.json")["report_says"]
+
+
+def test_a_session_that_never_came_to_its_plan_is_incomplete(bank: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    bank.run("script:golden")
+    (bank.folder / "plan.json").unlink()
+    assert "The report is incomplete" in rewritten(bank, capsys)
 
 
 def test_a_short_global_timeout_does_not_cut_a_measurement(bank: Any) -> None:

@@ -80,7 +80,7 @@ def test_tiny_finds_the_weights_without_importing(tmp_path, monkeypatch):
 def runtime():
     if not SMOLLM2.exists():
         pytest.skip(f"{SMOLLM2} is not there: fetch it with get-model smollm2-135m")
-    settings = Settings(1024, None, 0.0, Deadlines(5.0, 60.0, 30.0, 90.0), 100_000, 600, 200, 1.0, 16, 3)
+    settings = Settings(1024, None, 0.0, Deadlines(5.0, 120.0, 60.0, 300.0), 100_000, 600, 200, 1.0, 16, 3)
     runtime = EmbeddedRuntime(f"gguf:{SMOLLM2}", str(SMOLLM2), RuntimeOptions(settings))
     runtime.card = runtime.open()
     yield runtime

@@ -1,0 +1,147 @@
+"""The house rules, held by programs: floors, quiet imports, registered numbers, signed harness, locked bank."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_llmbench.bank import load_bank, packaged_bank
+from pytest_llmbench.harness.frozen import FROZEN, harness, signature, signed_versions
+from pytest_llmbench.locks import unreleased
+
+PACKAGE = Path(__file__).parents[1] / "pytest_llmbench"
+FLOORS = (
+    ("", "spec", "records", "bank"),
+    ("runtimes", "store", "locks"),
+    ("harness", "grading", "campaign", "report", "schemas"),
+    ("options", "collect", "fixtures", "outcome", "active", "session", "xdist", "hookspecs"),
+    ("plugin", "cli"),
+)
+FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}
+PYTEST_FLOOR = 3
+HARMLESS = {-1, 0, 1, 2}
+FILES = sorted(PACKAGE.rglob("*.py"))
+NUMBERED = sorted([*(PACKAGE / "harness").glob("*.py"), *(PACKAGE / "runtimes").glob("*.py")])
+
+
+def part_of(path: Path) -> str:
+    """The part of the package that a file belongs to: its top folder or module."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0].replace("__init__", "")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module or name that a file imports anywhere in it, in full."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(name: str) -> str | None:
+    """The part of the package that an imported name belongs to; None for other packages."""
+    package, _, rest = name.partition(".")
+    part = rest.split(".")[0]
+    return None if package != PACKAGE.name else part if part in FLOOR else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_imports_go_down_and_never_up(path: Path) -> None:
+    here = FLOOR[part_of(path)]
+    upwards = [name for name in imported(path) if (part := own(name)) is not None and FLOOR[part] > here]
+    assert not upwards
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_only_the_upper_floors_know_pytest(path: Path) -> None:
+    knows = any(re.match(r"_?pytest(\.|$)", name) for name in imported(path))
+    assert not knows or (FLOOR[part_of(path)] >= PYTEST_FLOOR and path.name != "cli.py")
+
+
+def test_the_idle_plugin_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, pytest, pytest_llmbench.plugin, pytest_llmbench.options, pytest_llmbench.hookspecs\n"
+        "heavy = {'httpx', 'pydantic', 'markdown_it', 'tabulate', 'psutil', 'filelock', 'hypothesis', 'xllamacpp'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Module-level constants in upper case, with their values."""
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and target.id == target.id.upper():
+                    yield target.id, node.value
+
+
+def numbers(tree: ast.AST) -> list[ast.Constant]:
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
+        and node.value not in HARMLESS
+    ]
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_every_number_that_can_move_a_score_is_registered(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    limits = harness().limits
+    named = {name: numbers(value) for name, value in constants(tree)}
+    unregistered = sorted(name for name, found in named.items() if found and name.lower().strip("_") not in limits)
+    at_home = {id(number) for found in named.values() for number in found}
+    loose = [f"{path.name}:{number.lineno}: {number.value}" for number in numbers(tree) if id(number) not in at_home]
+    assert (unregistered, loose) == ([], [])
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_registered_constant_has_its_registered_value(path: Path) -> None:
+    limits = harness().limits
+    for name, value in constants(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(value, ast.Constant) and name.lower() in limits:
+            assert limits[name.lower()].value == value.value, name
+
+
+def test_every_number_in_the_frozen_texts_stands_in_the_register() -> None:
+    document = tomllib.loads(FROZEN.read_text(encoding="utf-8"))
+    limits = document.pop("limits")
+    version = document.pop("version")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    known = {float(limit[key]) for limit in limits.values() for key in ("value", "smoke") if key in limit}
+    loose = [
+        (key, figure)
+        for section in document.values()
+        if isinstance(section, dict)
+        for key, text in section.items()
+        for figure in re.findall(r"\d[\d,.]*\d|\d", text)
+        if float(figure.replace(",", "")) not in known | HARMLESS
+    ]
+    assert not loose
+    assert not [key for key, value in document.items() if isinstance(value, (int, float))]
+
+
+def test_every_limit_says_what_it_is_and_why() -> None:
+    for name, limit in harness().limits.items():
+        assert limit.unit, name
+        assert len(limit.why) > 10 or name.startswith(("seed", "temperature")), name
+        assert limit.smoke is None or limit.smoke <= limit.value, name
+
+
+def test_the_harness_is_the_signed_one() -> None:
+    assert signed_versions().get(harness().version) == signature()
+
+
+def test_the_bank_is_the_released_one() -> None:
+    assert unreleased(packaged_bank(), load_bank(packaged_bank())) == []
