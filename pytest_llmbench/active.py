@@ -50,7 +50,11 @@ class Active:
     @property
     def distributes(self) -> bool:
         """Whether this process only hands out nodes to xdist workers."""
-        return self.session.worker is None and bool(getattr(self.config.option, "tx", None)) and self.config.option.dist != "no"
+        return (
+            self.session.worker is None
+            and bool(getattr(self.config.option, "tx", None))
+            and self.config.option.dist != "no"
+        )
 
     def pytest_report_header(self) -> list[str]:
         """The instrument's versions and what is measured."""
@@ -85,10 +89,19 @@ class Active:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Run 1 of every model before run 2 of any, a model's items together."""
-        order = {ref: number for number, ref in enumerate(dict.fromkeys(n.spec.ref for n in items if isinstance(n, BenchNode)))}
+        order = {
+            ref: number
+            for number, ref in enumerate(dict.fromkeys(n.spec.ref for n in items if isinstance(n, BenchNode)))
+        }
         places = [place for place, node in enumerate(items) if isinstance(node, BenchNode)]
         nodes = [items[place] for place in places]
-        nodes.sort(key=lambda node: (node.run, order[node.spec.ref], str(node.path), node.item.spec.id) if isinstance(node, BenchNode) else ())
+        nodes.sort(
+            key=lambda node: (
+                (node.run, order[node.spec.ref], str(node.path), node.item.spec.id)
+                if isinstance(node, BenchNode)
+                else ()
+            )
+        )
         for place, node in zip(places, nodes, strict=True):
             items[place] = node
         if self.config.pluginmanager.hasplugin("timeout"):

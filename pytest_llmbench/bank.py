@@ -60,7 +60,7 @@ class Item:
         for name in ("build", "grade", "golden", "defects"):
             if not callable(getattr(module, name, None)):
                 raise BankError(f"{self.folder / 'task.py'}: item {self.spec.id} needs a function {name}()")
-        return cast(Task, module)
+        return cast("Task", module)
 
     def build(self, variant: int, run: int) -> Instance:
         """The instance for ``variant`` (0 is the published one) and ``run`` (from 1); the same for every model."""
@@ -124,10 +124,7 @@ def read_items(path: Path) -> list[Item]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BankError(f"{path}: cannot be read: {error}") from error
     entries: list[Mapping[str, Any]]
-    if path.name == ITEMS_FILE:
-        entries = _entries(path, document)
-    else:
-        entries = [document]
+    entries = _entries(path, document) if path.name == ITEMS_FILE else [document]
     items = [Item(_validate(path, entry, number), path) for number, entry in enumerate(entries, 1)]
     check_unique(items)
     return items

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
 from pytest_llmbench.campaign.measure import GRADING
-from pytest_llmbench.campaign.validate import Finding, score_references
+from pytest_llmbench.campaign.validate import RUNS, Finding, score_references
 from pytest_llmbench.harness.frozen import SIGNATURES, harness, signature, signed_versions
 from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
 from pytest_llmbench.report.build import write_report
@@ -29,8 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     validate = commands.add_parser("validate", help="check bank and harness: golden, defective and null references")
     validate.add_argument("--items", type=Path, help="folder of a bank's items (default: ./items or the packaged bank)")
-    validate.add_argument("--variants", type=int, default=2, metavar="N", help="variants 0 to N-1, three runs each (default 2)")
-    validate.add_argument("--release", action="store_true", help="add new item and harness versions to their lock files")
+    validate.add_argument(
+        "--variants", type=int, default=2, metavar="N", help="variants 0 to N-1, three runs each (default 2)"
+    )
+    validate.add_argument(
+        "--release", action="store_true", help="add new item and harness versions to their lock files"
+    )
     commands.add_parser("limits", help="the register of every number that can limit a measurement")
     show = commands.add_parser("schema", help="print a published JSON Schema")
     show.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
@@ -55,10 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def limits_table() -> str:
     """The register of limits as a table."""
     rows = [
-        [name, f"{limit.value:g}", "" if limit.smoke is None else f"{limit.smoke:g}", limit.unit, limit.state, limit.why]
+        [
+            name,
+            f"{limit.value:g}",
+            "" if limit.smoke is None else f"{limit.smoke:g}",
+            limit.unit,
+            limit.state,
+            limit.why,
+        ]
         for name, limit in harness().limits.items()
     ]
-    return tabulate(rows, headers=["limit", "standard", "smoke", "unit", "state", "why"], maxcolwidths=[None] * 5 + [60])
+    return tabulate(
+        rows, headers=["limit", "standard", "smoke", "unit", "state", "why"], maxcolwidths=[None] * 5 + [60]
+    )
 
 
 def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
@@ -77,15 +90,18 @@ def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
     )
     for sentence in wrong:
         print(f"wrong: {sentence}")
-    print(f"{len(findings)} references over {variants} variants x 3 runs: {'in order' if not wrong else f'{len(wrong)} wrong'}")
+    outcome = f"{len(wrong)} wrong" if wrong else "in order"
+    print(f"{len(findings)} references over {variants} variants x {len(RUNS)} runs: {outcome}")
     return 1 if wrong else 0
 
 
 def _release(bank: Path, items: Sequence[Item]) -> None:
     (bank / LOCK_FILE).write_text(released_text(bank, items), encoding="utf-8")
-    signed = {**{harness().version: signature()}, **signed_versions()}
+    signed = {harness().version: signature(), **signed_versions()}
     lines = [f'"{version}" = "{value}"' for version, value in sorted(signed.items())]
-    SIGNATURES.write_text("# Signature of every released harness version.\n\n[signatures]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    SIGNATURES.write_text(
+        "# Signature of every released harness version.\n\n[signatures]\n" + "\n".join(lines) + "\n", encoding="utf-8"
+    )
 
 
 def _unsigned() -> Iterator[str]:

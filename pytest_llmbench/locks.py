@@ -38,9 +38,14 @@ def unreleased(bank: Path, items: Iterable[Item]) -> list[str]:
         versions = released.get(item.spec.id, {})
         checksum = versions.get(item.spec.version)
         if checksum is None:
-            wrong.append(f"{item.spec.id} {item.spec.version} is not in {LOCK_FILE}; add it with `llmbench validate --release`")
+            wrong.append(
+                f"{item.spec.id} {item.spec.version} is not in {LOCK_FILE}; add it with `llmbench validate --release`"
+            )
         elif checksum != item.checksum:
-            wrong.append(f"{item.spec.id} was changed but is still version {item.spec.version}; give it a new version in {item.path.name}")
+            wrong.append(
+                f"{item.spec.id} was changed but is still version {item.spec.version}; "
+                f"give it a new version in {item.path.name}"
+            )
     return wrong
 
 
@@ -53,5 +58,9 @@ def released_text(bank: Path, items: Iterable[Item]) -> str:
     lines = ["# Checksum of every released version of every item. Written by `llmbench validate --release`.", ""]
     lines.append(f'version = "{lock.get("version", "1.0.0")}"')
     for name in sorted(released):
-        lines += ["", f"[items.{name}]", *(f'"{version}" = "{checksum}"' for version, checksum in sorted(released[name].items()))]
+        lines += [
+            "",
+            f"[items.{name}]",
+            *(f'"{version}" = "{checksum}"' for version, checksum in sorted(released[name].items())),
+        ]
     return "\n".join(lines) + "\n"

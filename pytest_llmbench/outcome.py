@@ -156,6 +156,4 @@ def words(report: pytest.TestReport) -> tuple[str, str, str] | None:
 
 def sections(reports: Sequence[pytest.TestReport]) -> list[tuple[str, str]]:
     """Node and evidence of measured nodes, for ``-rA`` and ``-rP``."""
-    return [
-        (report.nodeid, text) for report in reports for title, text in report.sections if "llmbench" in title
-    ]
+    return [(report.nodeid, text) for report in reports for title, text in report.sections if "llmbench" in title]

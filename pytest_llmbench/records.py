@@ -57,7 +57,7 @@ class CapUse(Saved):
 
 
 class Fingerprints(Saved):
-    """What a result depends on. The request decides whether a reply can be used again, the rest whether its grading can."""
+    """What a reply depends on (``request``), and what its grading depends on (the others)."""
 
     request: str
     parts: Mapping[str, str]
@@ -134,7 +134,9 @@ class Record(Saved):
     started: str
     finished: str
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
+    )
 
 
 class Turn(Saved):

@@ -255,7 +255,9 @@ class Session:
         """Take over a record that a worker reported; it is written here where the worker could not share its disk."""
         self.records.append(record)
         if self.folder is not None:
-            stem = node_stem(str(record["item"]), int(str(record["variant"])), int(str(record["run"])), str(record["ref"]))
+            stem = node_stem(
+                str(record["item"]), int(str(record["variant"])), int(str(record["run"])), str(record["ref"])
+            )
             if not (self.folder.path / "records" / f"{stem}.json").exists():
                 self.folder.write_record(Record.model_validate(record))
 

@@ -1,4 +1,4 @@
-"""Under xdist: an endpoint's nodes stay on one worker, everything else spreads, and a dead worker leaves a counted gap."""
+"""Under xdist: an endpoint's nodes stay on one worker, the rest spreads, a dead worker leaves a counted gap."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
         if match is None or self.llmbench.source is not None:
             return nodeid
         [*_, spec] = expand(match["ref"], self.llmbench.registry, [match["ref"].partition(":")[2] or "defective"])
-        return nodeid if spec.kind in REFERENCES else f"endpoint of {'embedded' if spec.kind in ('gguf', 'tiny') else spec.kind}"
+        return (
+            nodeid
+            if spec.kind in REFERENCES
+            else f"endpoint of {'embedded' if spec.kind in ('gguf', 'tiny') else spec.kind}"
+        )
 
     def remove_node(self, node: Any) -> str | None:
         """Take back a dead worker's nodes. The one that took it down is lost and not started again."""

@@ -65,7 +65,7 @@ class Measurement:
     bank: Mapping[str, str]
     """Version and checksum of the bank."""
     rows: list[Row] = field(default_factory=list)
-    delivery: Delivery = Delivery()
+    delivery: Delivery = field(default_factory=Delivery)
     transcript: Transcript | None = None
     started: str = field(default_factory=now)
 
@@ -83,7 +83,9 @@ class Measurement:
         try:
             return self.item.build(self.variant, self.run)
         except Exception as error:
-            raise Unmeasured("harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}") from error
+            raise Unmeasured(
+                "harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}"
+            ) from error
 
     def perform(self) -> Delivery:
         """Have the conversation, or take it from a saved transcript, and take the reply apart.
@@ -245,7 +247,11 @@ class Measurement:
             raise Unmeasured("harness_error", str(error)) from error
         if saved is None:
             raise Unmeasured("unsupported", f"no transcript of this node is saved in {source.name}")
-        current = {**saved.fingerprints, "messages": self._parts(messages, None)["messages"], "harness": harness().version}
+        current = {
+            **saved.fingerprints,
+            "messages": self._parts(messages, None)["messages"],
+            "harness": harness().version,
+        }
         reuse = compare(saved.fingerprints, current, "", "")
         if not reuse.reply:
             raise Unmeasured(
@@ -276,9 +282,11 @@ class Measurement:
 
     def _speed(self, replies: Sequence[Turn]) -> Speed:
         call = (replies[0].usage or {}) if replies else {}
-        return speed(
-            call, cold_load_s=self.profile.limit("cold_load_s"), cache_share=self.profile.limit("cache_share")
-        ) if call and not self.model.spec.is_reference else Speed()
+        return (
+            speed(call, cold_load_s=self.profile.limit("cold_load_s"), cache_share=self.profile.limit("cache_share"))
+            if call and not self.model.spec.is_reference
+            else Speed()
+        )
 
 
 def keep_wire(wire: BinaryIO) -> Callable[[bytes], None]:
@@ -329,7 +337,9 @@ def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: 
         ttft_s=call.get("ttft_s"),
         ttfa_s=call.get("ttfa_s"),
         prompt_speed=kind,  # type: ignore[arg-type]
-        prompt_tokens_per_s=round(prompt_tokens / prompt_s, 1) if kind == "cold" and prompt_tokens and prompt_s else None,
+        prompt_tokens_per_s=round(prompt_tokens / prompt_s, 1)
+        if kind == "cold" and prompt_tokens and prompt_s
+        else None,
         generation_tokens_per_s=round(completion / generation_s, 2) if completion and generation_s else None,
     )
 

@@ -78,7 +78,9 @@ def parse_models(values: Iterable[str], prefixes: Iterable[str]) -> list[str]:
         if not value:
             raise ModelError("--llm-model has an empty model name; write --llm-model=NAME or --llm-model=NAME,NAME.")
         if set(value) & set("[]@\n\r\t\0") or "::" in value:
-            raise ModelError(f"--llm-model={value!r}: a model name must not contain brackets, '@', '::' or control characters.")
+            raise ModelError(
+                f"--llm-model={value!r}: a model name must not contain brackets, '@', '::' or control characters."
+            )
         prefix, colon, rest = value.partition(":")
         if not colon or prefix in known:
             if colon and prefix in {"ollama", "openai", "gguf", "replay"} and not rest:
@@ -109,7 +111,9 @@ def expand(value: str, prefixes: Iterable[str], references: Iterable[str] = ()) 
     if prefix == "golden":
         return [ModelSpec("golden", "golden")]
     if prefix == "defective":
-        wanted = sorted(references, key=lambda one: (one != "defective", one)) if name == "all" else [name or "defective"]
+        wanted = (
+            sorted(references, key=lambda one: (one != "defective", one)) if name == "all" else [name or "defective"]
+        )
         return [_defective(one) for one in wanted if one in set(references)]
     if prefix == "null":
         return [ModelSpec(f"null:{kind}", "null", kind) for kind in ((name,) if name else NULL_KINDS)]
@@ -121,7 +125,11 @@ def expand(value: str, prefixes: Iterable[str], references: Iterable[str] = ()) 
 
 
 def _defective(name: str) -> ModelSpec:
-    return ModelSpec("defective", "defective") if name == "defective" else ModelSpec(f"defective:{name}", "defective", name)
+    return (
+        ModelSpec("defective", "defective")
+        if name == "defective"
+        else ModelSpec(f"defective:{name}", "defective", name)
+    )
 
 
 @dataclass
@@ -147,8 +155,10 @@ class Model:
         if self.failure is not None:
             raise self.failure
         if self.runtime is None or self.card is None:
-            runtime = ReferenceRuntime(self.spec.ref) if self.factory is None else self.factory(
-                self.spec.ref, self.spec.name, self.options
+            runtime = (
+                ReferenceRuntime(self.spec.ref)
+                if self.factory is None
+                else self.factory(self.spec.ref, self.spec.name, self.options)
             )
             self.runtime = runtime
             try:

@@ -18,7 +18,9 @@ def _verdict(key: str, expected: int | Decimal, delivery: Delivery) -> Verdict:
     if answer is None:
         return Verdict(row, False, f"no answer {key} was given; expected {expected}")
     if answer.value is None:
-        return Verdict(row, False, f"{answer.raw[:80]!r} is not a usable number ({answer.problem}); expected {expected}")
+        return Verdict(
+            row, False, f"{answer.raw[:80]!r} is not a usable number ({answer.problem}); expected {expected}"
+        )
     if answer.value != expected:
         return Verdict(row, False, f"answered {answer.raw[:80]!r}; expected {expected}")
     return Verdict(row, True, f"answered {answer.raw[:80]!r}")

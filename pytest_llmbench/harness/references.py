@@ -12,7 +12,7 @@ from pytest_llmbench.spec import Instance, Reference, Task
 
 CONSTANT = "42"
 RANDOM_TOP = int(harness().limits["null_random_top"].value)
-WORDS = "the of and to in for on with by from north river table paper seven green window morning".split()
+WORDS = ("the", "of", "and", "to", "in", "for", "on", "by", "from", "river", "table", "seven", "green", "window")
 
 
 def conversation(kind: str, name: str, task: Task, instance: Instance) -> Conversation:
@@ -46,14 +46,17 @@ def _last_user(history: Sequence[Message]) -> str:
 
 
 def _constant(instance: Instance) -> Conversation:
-    text = render_reply({key: CONSTANT for key in instance.answers}, {name: f"{CONSTANT}\n" for name in instance.spec.files})
+    text = render_reply(dict.fromkeys(instance.answers, CONSTANT), dict.fromkeys(instance.spec.files, f"{CONSTANT}\n"))
     return lambda history: text
 
 
 def _random(instance: Instance) -> Conversation:
     chance = random.Random(f"null/{instance.spec.id}/{instance.variant}/{instance.run}")
     answers = {key: chance.randrange(RANDOM_TOP) for key in instance.answers}
-    files = {name: " ".join(chance.choice(WORDS) for _ in range(len(instance.prompt) // len(WORDS))) + ".\n" for name in instance.spec.files}
+    files = {
+        name: " ".join(chance.choice(WORDS) for _ in range(len(instance.prompt) // len(WORDS))) + ".\n"
+        for name in instance.spec.files
+    }
     text = render_reply(answers, files)
     return lambda history: text
 

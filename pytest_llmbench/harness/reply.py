@@ -46,7 +46,7 @@ Form = Literal["integer", "decimal"]
 
 _TAGS: Final = ("think", "thinking", "thought", "reasoning", "seed:think")
 _OPEN_TAG: Final = re.compile(rf"<({'|'.join(_TAGS)})>|\[(THINK)\]")
-_ANY_TAG: Final = re.compile(rf"(</?)({'|'.join(_TAGS)})>|(\[/?)(THINK)\]")
+_ANY_TAG: Final = re.compile(rf"(</?)({'|'.join(_TAGS)})>|(?P<square>\[/?)(THINK)\]")
 _HARMONY_START: Final = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>(analysis|commentary|final)[^<\n]*")
 _HARMONY_FINAL: Final = re.compile(
     r"(?:<\|start\|>assistant\s{0,2})?<\|channel\|>final[^<\n]*(?:<\|constrain\|>\w*)?<\|message\|>"
@@ -243,7 +243,7 @@ def _without_opening_tag(content: str) -> tuple[str, str, str | None]:
     for line in lines:
         bare = line.strip()
         tag = _ANY_TAG.fullmatch(bare)
-        if tag is not None and "/" not in (tag[1] or tag[3]):
+        if tag is not None and "/" not in (tag[1] or tag["square"]):
             if fence is None:
                 return "", content, None
         elif tag is not None:
@@ -799,7 +799,7 @@ def _inside(scan: _Scan) -> frozenset[int]:
 
 def _answer_parts(line: str, keys: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Give key, value and rank of every answer that stands on a line."""
-    words = [match for match in _ANSWER_WORD.finditer(line)]
+    words = list(_ANSWER_WORD.finditer(line))
     if not words:
         return
     own = _stands_first(line, words[0].start())

@@ -59,9 +59,9 @@ def truncation(
         return None
     if window is not None and counted >= window:
         return f"the server counted {counted} prompt tokens in a window of {window}"
-    if window is not None and guess > window // 2 + profile.count("half_window_slack"):
-        if abs(counted - window // 2) <= profile.count("half_window_slack"):
-            return f"the server counted {counted} prompt tokens, half of its window of {window}; about {guess} were sent"
+    slack = profile.count("half_window_slack")
+    if window is not None and guess > window // 2 + slack and abs(counted - window // 2) <= slack:
+        return f"the server counted {counted} prompt tokens, half of its window of {window}; about {guess} were sent"
     if counted < guess * profile.limit("truncation_share"):
         return f"the server counted {counted} prompt tokens; about {guess} were sent"
     if previous is not None and counted < previous:

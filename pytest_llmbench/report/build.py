@@ -145,7 +145,11 @@ def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
         StoreError: where manifest or plan are missing or cannot be read.
     """
     manifest = Manifest.model_validate(read_json(folder.path / MANIFEST))
-    plan = Plan.model_validate(read_json(folder.path / PLAN)) if (folder.path / PLAN).exists() else Plan(nodes=[], items={})
+    plan = (
+        Plan.model_validate(read_json(folder.path / PLAN))
+        if (folder.path / PLAN).exists()
+        else Plan(nodes=[], items={})
+    )
     records = {(record["item"], record["run"], record["ref"]): record for record in folder.records()}
     lost = [node for node in plan.nodes if node not in records]
     status: Literal["complete", "incomplete", "interrupted"] = (

@@ -29,12 +29,19 @@ def summary(report: Report) -> Iterator[str]:
 def level_table(level: LevelReport) -> str:
     """One line per model, one column per item."""
     many = any(len(model.runs) > 1 for model in level.models.values())
-    maxima = {name: item.points_max for model in level.models.values() for run in model.runs for name, item in run.items.items()}
+    maxima = {
+        name: item.points_max
+        for model in level.models.values()
+        for run in model.runs
+        for name, item in run.items.items()
+    }
     head = ["model", *(f"{item} /{maxima[item]:g}" for item in level.items), "total"]
     if many:
         head.append("min-max")
     body = [_line(ref, model, level.items, many) for ref, model in level.models.items()]
-    return tabulate(body, headers=head, tablefmt="simple", disable_numparse=True, colalign=["left", *["right"] * (len(head) - 1)])
+    return tabulate(
+        body, headers=head, tablefmt="simple", disable_numparse=True, colalign=["left", *["right"] * (len(head) - 1)]
+    )
 
 
 def _line(ref: str, model: LevelModel, items: Sequence[str], many: bool) -> list[str]:
@@ -88,7 +95,13 @@ def _notes(report: Report) -> Iterator[str]:
     if any(model.repairs for model in models):
         yield "* repaired before grading; the record lists every repair."
     edges = sorted(
-        {f"{item} ({', '.join(entry.edge)})" for model in models for run in model.runs for item, entry in run.items.items() if entry.edge}
+        {
+            f"{item} ({', '.join(entry.edge)})"
+            for model in models
+            for run in model.runs
+            for item, entry in run.items.items()
+            if entry.edge
+        }
     )
     if edges:
         yield f"80 % or more of a cap was used in: {', '.join(edges)}"

@@ -196,7 +196,7 @@ class RuntimeOptions:
 
     settings: Settings
     base_url: str | None = None
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     environ: Mapping[str, str] = field(default_factory=dict)
     declared_context: int | None = None
 

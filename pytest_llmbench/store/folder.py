@@ -60,11 +60,13 @@ class RunFolder:
             folder._lock.acquire(timeout=0)
         except Timeout:
             raise StoreError(
-                f"{path} is being written by another session. Wait for it, or name another folder with --llm-report-dir."
+                f"{path} is being written by another session. "
+                "Wait for it, or name another folder with --llm-report-dir."
             ) from None
         except OSError as error:
             raise StoreError(
-                f"{path} cannot be written ({error.strerror or error}). Name a folder you can write with --llm-report-dir."
+                f"{path} cannot be written ({error.strerror or error}). "
+                "Name a folder you can write with --llm-report-dir."
             ) from None
         if (path / MANIFEST).exists():
             folder.release()

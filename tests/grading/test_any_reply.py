@@ -16,8 +16,22 @@ from pytest_llmbench.records import Row
 from pytest_llmbench.spec import Delivery, Verdict
 
 ITEMS = load_bank(packaged_bank())
-PIECES = ["ANSWER 1: 7\n", "ANSWER 2 = -3", "notice.txt\n", "````\n", "```", "<think>", "</think>", "\ud835", "\x1b[2J", "  ", "Hall\n\n"]
-REPLIES = st.one_of(st.text(), st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=30).map("".join))
+PIECES = [
+    "ANSWER 1: 7\n",
+    "ANSWER 2 = -3",
+    "notice.txt\n",
+    "````\n",
+    "```",
+    "<think>",
+    "</think>",
+    "\ud835",
+    "\x1b[2J",
+    "  ",
+    "Hall\n\n",
+]
+REPLIES = st.one_of(
+    st.text(), st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=30).map("".join)
+)
 
 
 def rows_of(item: Item, text: str) -> list[Row]:

@@ -49,7 +49,7 @@ def numbers(text: str) -> list[int]:
 def problems(instance: Instance) -> Mapping[str, str]:
     """The text of each problem as printed, by its number."""
     parts = (part.split(". ", 1) for part in instance.prompt.split("\n\n")[1:])
-    return {number: text for number, text in parts}
+    return dict(parts)
 
 
 def jars_by_formula(text: str) -> int:

@@ -26,7 +26,9 @@ NODES = 300
 def seconds(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> tuple[float, int]:
     """Wall clock of a command in seconds and its peak memory in MiB; its output is dropped."""
     before = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     return time.perf_counter() - before, usage.ru_maxrss // 1024
@@ -110,7 +112,9 @@ def node(folder: Path) -> None:
     calls = []
     for _ in range(NODES):
         before = time.perf_counter()
-        with client.stream("POST", f"{address}/api/chat", json={"messages": [{"role": "user", "content": "x" * 3000}]}) as reply:
+        with client.stream(
+            "POST", f"{address}/api/chat", json={"messages": [{"role": "user", "content": "x" * 3000}]}
+        ) as reply:
             reply.read()
         calls.append(time.perf_counter() - before)
     bare = statistics.mean(calls)

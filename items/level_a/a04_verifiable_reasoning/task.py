@@ -221,7 +221,8 @@ class Queue:
         return (
             "Eight people A, B, C, D, E, F, G and H stand in a line, one at each of the positions 1 to 8. The "
             f"position of A is at most {self.most} and is smaller than the position of B. The positions of C and D "
-            f"differ by more than {self.between}. E stands neither at position {self.barred[0]} nor at position {self.barred[1]}. "
+            f"differ by more than {self.between}. E stands neither at position {self.barred[0]} nor at position "
+            f"{self.barred[1]}. "
             f"The positions of F and G add up to at least {self.least_sum}. A and H do not stand at neighbouring "
             "positions. In how many ways can the eight people stand?"
         )

@@ -1,3 +1,0 @@
-"""Project defaults only."""
-
-pytest_plugins = ["pytester"]
