@@ -18,6 +18,9 @@ from pytest_llmbench.report.tables import summary
 from pytest_llmbench.session import Session
 from pytest_llmbench.store.folder import StoreError
 
+MEASURED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+"""Exit codes of a session that got through its plan."""
+
 
 def activate(config: pytest.Config) -> None:
     """Register everything that measures.
@@ -161,7 +164,7 @@ class Active:
         if self.session.worker is not None or folder is None:
             return
         try:
-            self.report = write_report(folder, interrupted=self.interrupted)
+            self.report = write_report(folder, interrupted=self.interrupted, broken=exitstatus not in MEASURED)
             folder.event("session_finished", status=self.report.status)
         except StoreError as error:
             self.session.stopped = str(error)
@@ -171,7 +174,7 @@ class Active:
             document = self.report.model_dump(mode="json", by_alias=True)
             self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
         whole = self.report is not None and self.report.status == "complete" and self.session.stopped is None
-        if not whole and session.exitstatus in (0, 5):
+        if not whole and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from pytest_llmbench.harness.references import NULLS
 from pytest_llmbench.runtimes.base import ModelCard, Runtime, RuntimeFactory, RuntimeFailure, RuntimeOptions
 from pytest_llmbench.runtimes.reference import ReferenceRuntime
 
-NULL_KINDS = ("silent", "echo", "constant", "random")
 REFERENCES = ("golden", "defective", "null")
 ELSEWHERE = ("hf", "lmstudio", "llamacpp", "llama", "vllm", "http", "https", "file")
 """Prefixes that people try and that no runtime has; all of them speak the OpenAI protocol or name a file."""
@@ -85,8 +85,8 @@ def parse_models(values: Iterable[str], prefixes: Iterable[str]) -> list[str]:
         if not colon or prefix in known:
             if colon and prefix in {"ollama", "openai", "gguf", "replay"} and not rest:
                 raise ModelError(f"--llm-model={value}: the prefix {prefix}: needs a name behind it.")
-            if prefix == "null" and colon and rest not in NULL_KINDS:
-                raise ModelError(f"--llm-model={value}: the null strategies are {', '.join(NULL_KINDS)}.")
+            if prefix == "null" and colon and rest not in NULLS:
+                raise ModelError(f"--llm-model={value}: the null strategies are {', '.join(NULLS)}.")
             continue
         close = difflib.get_close_matches(prefix, known, n=1, cutoff=0.75)
         if prefix in ELSEWHERE or close:
@@ -116,7 +116,7 @@ def expand(value: str, prefixes: Iterable[str], references: Iterable[str] = ()) 
         )
         return [_defective(one) for one in wanted if one in set(references)]
     if prefix == "null":
-        return [ModelSpec(f"null:{kind}", "null", kind) for kind in ((name,) if name else NULL_KINDS)]
+        return [ModelSpec(f"null:{kind}", "null", kind) for kind in ((name,) if name else NULLS)]
     if prefix == "gguf":
         return [ModelSpec(f"gguf:{re.split(chr(47) + '|' + chr(92) * 2, name)[-1]}", "gguf", name)]
     if prefix in set(prefixes):

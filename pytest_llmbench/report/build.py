@@ -134,12 +134,13 @@ class Report(Saved):
     model_config = ConfigDict(**Record.model_config)
 
 
-def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
+def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool = False) -> Report:
     """The report of a run folder.
 
     Args:
         folder: holds a manifest, a plan and the records that were written.
         interrupted: the session was stopped by its user.
+        broken: the session ended before its plan was whole, such as on a broken item.
 
     Raises:
         StoreError: where manifest or plan are missing or cannot be read.
@@ -153,7 +154,11 @@ def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
     records = {(record["item"], record["run"], record["ref"]): record for record in folder.records()}
     lost = [node for node in plan.nodes if node not in records]
     status: Literal["complete", "incomplete", "interrupted"] = (
-        "interrupted" if interrupted else "incomplete" if lost or not (folder.path / PLAN).exists() else "complete"
+        "interrupted"
+        if interrupted
+        else "incomplete"
+        if broken or lost or not (folder.path / PLAN).exists()
+        else "complete"
     )
     return Report(
         status=status,
@@ -171,9 +176,9 @@ def build_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
     )
 
 
-def write_report(folder: RunFolder, *, interrupted: bool = False) -> Report:
+def write_report(folder: RunFolder, *, interrupted: bool = False, broken: bool = False) -> Report:
     """Build the report and write it into its folder."""
-    report = build_report(folder, interrupted=interrupted)
+    report = build_report(folder, interrupted=interrupted, broken=broken)
     folder.write(REPORT, report)
     return report
 

@@ -112,33 +112,22 @@ def orders_by_pairs(text: str) -> int:
     return total
 
 
-def rotas_by_states(text: str) -> int:
+def rotas_listed(text: str) -> int:
     _, nights, exactly, pause, first_barred, second_barred, early, late = numbers(text)
-
-    @cache
-    def ways(night: int, last: str, since_q: int, p_nights: int, lead: int, linked: str) -> int:
-        if night > nights:
-            return int(p_nights == exactly and lead > 0)
-        total = 0
-        for keeper in {"P", "Q", "R", "S"} - {last}:
-            refused = (
-                (keeper == "Q" and since_q < pause)
-                or (keeper == "R" and night in (first_barred, second_barred))
-                or (last + keeper == "PS")
-                or (night == late and keeper != linked)
-            )
-            if not refused:
-                total += ways(
-                    night + 1,
-                    keeper,
-                    0 if keeper == "Q" else min(since_q + 1, pause),
-                    p_nights + (keeper == "P"),
-                    lead + (keeper == "Q") - (keeper == "R"),
-                    keeper if night == early else linked,
-                )
-        return total
-
-    return ways(1, "", pause, 0, 0, "")
+    rotas = [""]
+    for night in range(1, nights + 1):
+        rotas = [
+            rota + keeper
+            for rota in rotas
+            for keeper in "PQRS"
+            if rota[-1:] != keeper
+            and rota[-1:] + keeper != "PS"
+            and not (keeper == "Q" and "Q" in rota[-pause:])
+            and not (keeper == "R" and night in (first_barred, second_barred))
+            and not (night == late and rota[early - 1] != keeper)
+            and (rota + keeper).count("P") <= exactly
+        ]
+    return sum(rota.count("P") == exactly and rota.count("Q") > rota.count("R") for rota in rotas)
 
 
 SECOND_SOLVERS: Mapping[str, Callable[[str], int]] = {
@@ -147,7 +136,7 @@ SECOND_SOLVERS: Mapping[str, Callable[[str], int]] = {
     "3": parcels_one_by_one,
     "4": paths_listed,
     "5": orders_by_pairs,
-    "6": rotas_by_states,
+    "6": rotas_listed,
 }
 
 

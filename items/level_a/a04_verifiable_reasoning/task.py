@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 from typing import Any, Protocol
 
@@ -251,9 +253,9 @@ class Rota:
     @classmethod
     def draw(cls, seed: Seed) -> Rota:
         """Draw the parameters; the linked nights lie outside of the barred ones."""
-        low, high = sorted(seed.sample(range(4, 10), 2))
-        linked = seed.randint(1, 3), seed.randint(10, 12)
-        return cls(seed.randint(13, 14), seed.randint(3, 5), 2, (low, high), linked)
+        low, high = sorted(seed.sample(range(10, 14), 2))
+        linked = seed.randint(1, 3), seed.randint(14, 16)
+        return cls(seed.randint(16, 17), seed.randint(4, 6), 2, (low, high), linked)
 
     @property
     def text(self) -> str:
@@ -269,41 +271,29 @@ class Rota:
         )
 
     def outcome(self) -> Outcome:
-        """Build all rotas night by night, and compare Q with R at the end."""
-        more = equal = fewer = 0
-        rota: list[str] = []
+        """Count the rotas night by night, apart for each lead of Q over R."""
 
-        def extend() -> None:
-            nonlocal more, equal, fewer
-            if len(rota) == self.nights:
-                if rota.count("P") == self.exactly:
-                    lead = rota.count("Q") - rota.count("R")
-                    more += lead > 0
-                    equal += lead == 0
-                    fewer += lead < 0
-                return
-            for keeper in "PQRS":
-                if self._may_follow(rota, keeper):
-                    rota.append(keeper)
-                    extend()
-                    rota.pop()
+        @cache
+        def leads(night: int, last: str, rest: int, left: int, early: str) -> Mapping[int, int]:
+            """Ways to fill the nights from ``night`` on, by lead. ``rest``: nights until Q may work; ``left``: nights
+            P still has to work; ``early``: the linked keeper."""
+            if night > self.nights:
+                return {} if left else {0: 1}
+            found: Counter[int] = Counter()
+            for keeper in early if night == self.linked[1] else "PQRS":
+                if keeper == last or (keeper == "S" and last == "P") or (keeper == "R" and night in self.barred):
+                    continue
+                if (keeper == "P" and not left) or (keeper == "Q" and rest):
+                    continue
+                pause = self.pause if keeper == "Q" else max(rest - 1, 0)
+                linked = keeper if night == self.linked[0] else early
+                for lead, ways in leads(night + 1, keeper, pause, left - (keeper == "P"), linked).items():
+                    found[lead + (keeper == "Q") - (keeper == "R")] += ways
+            return found
 
-        extend()
-        return Outcome(more, {"forgets_comparison": more + equal + fewer, "relaxes_comparison": more + equal})
-
-    def _may_follow(self, rota: list[str], keeper: str) -> bool:
-        night = len(rota) + 1
-        if night == self.linked[1] and rota[self.linked[0] - 1] != keeper:
-            return False
-        if rota and rota[-1] == keeper:
-            return False
-        if keeper == "P":
-            return rota.count("P") < self.exactly
-        if keeper == "Q":
-            return "Q" not in rota[-self.pause :]
-        if keeper == "R":
-            return night not in self.barred
-        return not rota or rota[-1] != "P"
+        ways = leads(1, "", 0, self.exactly, "")
+        more, equal = sum(count for lead, count in ways.items() if lead > 0), ways.get(0, 0)
+        return Outcome(more, {"forgets_comparison": sum(ways.values()), "relaxes_comparison": more + equal})
 
 
 PUZZLES = (Shelves, Badges, Depot, Robot, Queue, Rota)
