@@ -17,10 +17,9 @@ from pytest_llmbench import grading
 from pytest_llmbench.bank import Item
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.campaign.validate import deviation
-from pytest_llmbench.grading.grade import GraderError, grade
+from pytest_llmbench.grading.grade import GraderError, delivery_of, grade
 from pytest_llmbench.harness.frozen import Profile, harness, signature
 from pytest_llmbench.harness.references import conversation
-from pytest_llmbench.harness.reply import parse_reply
 from pytest_llmbench.harness.single import Spoilt, ask, opening, turn_of
 from pytest_llmbench.records import (
     CapUse,
@@ -310,14 +309,7 @@ def take_apart(instance: Instance, transcript: Transcript) -> Delivery:
         return Delivery(no_answer="empty_reply")
     usage = reply.usage or {}
     exhausted = reply.stop_reason == "max_tokens" or (usage.get("completion_tokens") or 0) >= transcript.max_tokens
-    return parse_reply(
-        reply.content,
-        reply.thinking,
-        files=spec.files,
-        answers=spec.answers.keys if spec.answers else (),
-        form=spec.answers.format if spec.answers else "integer",
-        exhausted=exhausted,
-    )
+    return delivery_of(spec, reply.content, reply.thinking, exhausted=exhausted)
 
 
 def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: float) -> Speed:

@@ -8,10 +8,9 @@ from decimal import Decimal
 
 from pytest_llmbench.bank import Item
 from pytest_llmbench.campaign.models import ModelSpec, expand
-from pytest_llmbench.grading.grade import grade
+from pytest_llmbench.grading.grade import delivery_of, grade
 from pytest_llmbench.harness.frozen import Profile
 from pytest_llmbench.harness.references import conversation
-from pytest_llmbench.harness.reply import parse_reply
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
 
@@ -59,14 +58,6 @@ def score_references(item: Item, variants: int) -> Iterator[Finding]:
 def _score(spec: ModelSpec, item: Item, variant: int, run: int) -> tuple[Decimal, str | None]:
     instance = item.build(variant, run)
     content = conversation(spec.kind, spec.name, item.task, instance)(opening(instance))
-    answers = item.spec.answers
-    delivery = parse_reply(
-        content,
-        "",
-        files=item.spec.files,
-        answers=answers.keys if answers else (),
-        form=answers.format if answers else "integer",
-    )
-    rows = grade(item.task, instance, delivery)
+    rows = grade(item.task, instance, delivery_of(item.spec, content))
     wrong = deviation(spec, item, rows)
     return sum((row.earned for row in rows), Decimal(0)), wrong and f"variant {variant} run {run}: {wrong}"

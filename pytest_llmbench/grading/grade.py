@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
+from pytest_llmbench.harness.reply import parse_reply
 from pytest_llmbench.records import Row
-from pytest_llmbench.spec import Delivery, Instance, RowSpec, Task, Verdict
+from pytest_llmbench.spec import Delivery, Instance, ItemSpec, RowSpec, Task, Verdict
 from pytest_llmbench.store.folder import escaped
 
 
 class GraderError(Exception):
     """The item's grader broke or broke its contract; nothing was measured."""
+
+
+def delivery_of(spec: ItemSpec, content: str, thinking: str = "", *, exhausted: bool = False) -> Delivery:
+    """What a reply to an item delivers; ``exhausted``: its budget was used up."""
+    return parse_reply(
+        content,
+        thinking,
+        files=spec.files,
+        answers=spec.answers.keys if spec.answers else (),
+        form=spec.answers.format if spec.answers else "integer",
+        exhausted=exhausted,
+    )
 
 
 def grade(task: Task, instance: Instance, delivery: Delivery) -> list[Row]:

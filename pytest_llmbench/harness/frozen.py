@@ -91,11 +91,6 @@ class Profile:
         """A registered limit that counts something."""
         return int(self.limit(name))
 
-    @property
-    def ranks(self) -> bool:
-        """Only the standard profile may order models."""
-        return self.name == "standard"
-
     def max_tokens(self, spec: ItemSpec) -> int:
         """Reply cap of an item: the profile's, or the item's own where that is lower."""
         cap = self.count("max_tokens")

@@ -14,7 +14,7 @@ import httpx
 
 from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, RuntimeOptions, Think, Usage
 from pytest_llmbench.runtimes.stream import (
-    CHARS_PER_TOKEN,
+    CHARACTERS_PER_TOKEN,
     SECONDS_PER_NS,
     Event,
     HttpRuntime,
@@ -136,7 +136,7 @@ class OllamaRuntime(HttpRuntime):
         if status == httpx.codes.BAD_REQUEST and self.settings.think is not None and mentions(words, ("think",)):
             reason = f"{self.name} cannot do think={self.settings.think} ({words}): run it without --llm-think"
             return RuntimeFailure("unsupported", reason, fatal=True)
-        too_long = prompt_chars / CHARS_PER_TOKEN > self._window or mentions(words, CONTEXT_WORDS)
+        too_long = prompt_chars / CHARACTERS_PER_TOKEN > self._window or mentions(words, CONTEXT_WORDS)
         if status == httpx.codes.BAD_REQUEST and too_long:
             return self._too_long(None, None, f"{prompt_chars} characters for {self._window} tokens ({words})")
         return self._broken(status, words)

@@ -13,7 +13,7 @@ import httpx
 
 from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, RuntimeOptions, Usage
 from pytest_llmbench.runtimes.stream import (
-    CHARS_PER_TOKEN,
+    CHARACTERS_PER_TOKEN,
     POLL_S,
     SECONDS_PER_MS,
     Event,
@@ -129,7 +129,7 @@ class OpenAIRuntime(HttpRuntime):
         refused = status in (httpx.codes.BAD_REQUEST, httpx.codes.NOT_FOUND)
         if refused and mentions(words, ("model",)) and mentions(kind, NO_MODEL_WORDS):
             return self._not_installed((), words)
-        over_long = self._window is not None and prompt_chars / CHARS_PER_TOKEN > self._window
+        over_long = self._window is not None and prompt_chars / CHARACTERS_PER_TOKEN > self._window
         if status == httpx.codes.BAD_REQUEST and over_long:
             return self._too_long(None, None, f"{prompt_chars} characters for {self._window} tokens ({words})")
         return self._broken(status, words)

@@ -46,7 +46,7 @@ ERROR_CHARS: Final = 500
 """Characters of a server's error text that are repeated in a reason."""
 SECRET_CHARS: Final = 8
 """An API key shorter than this is a placeholder such as ``none``; it is not cut out of replies."""
-CHARS_PER_TOKEN: Final = 4
+CHARACTERS_PER_TOKEN: Final = 4
 """Estimate of a prompt's length in tokens where the server does not say."""
 SECONDS_PER_NS: Final = 1e-9
 SECONDS_PER_MS: Final = 1e-3

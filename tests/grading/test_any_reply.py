@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_llmbench.bank import Item, load_bank, packaged_bank
 from pytest_llmbench.campaign.validate import score_references
-from pytest_llmbench.grading.grade import GraderError, grade
-from pytest_llmbench.harness.reply import parse_reply
+from pytest_llmbench.grading.grade import GraderError, delivery_of, grade
 from pytest_llmbench.records import Row
 from pytest_llmbench.spec import Delivery, Verdict
 
@@ -35,9 +34,7 @@ REPLIES = st.one_of(
 
 
 def rows_of(item: Item, text: str) -> list[Row]:
-    answers = item.spec.answers
-    delivery = parse_reply(text, "", files=item.spec.files, answers=answers.keys if answers else ())
-    return grade(item.task, item.build(0, 1), delivery)
+    return grade(item.task, item.build(0, 1), delivery_of(item.spec, text))
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
