@@ -84,12 +84,15 @@ class Item:
         text = (self.folder / name).read_text(encoding="utf-8")
         return Template(text).substitute({key: str(value) for key, value in values.items()}) if values else text
 
+    def side(self, name: str) -> Path:
+        """The item's folder below ``fixtures``, ``hidden_tests`` or ``mutants``."""
+        return self.root / name / self.spec.id.lower()
+
     @cached_property
     def checksum(self) -> str:
         """SHA-256 over everything that makes up the item: its folder and its side folders."""
         digest = hashlib.sha256()
-        side = [self.root / name / self.spec.id.lower() for name in SIDE_FOLDERS]
-        for top in (self.folder, *side):
+        for top in (self.folder, *map(self.side, SIDE_FOLDERS)):
             for path in sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
                 digest.update(path.relative_to(self.root).as_posix().encode() + b"\0")
                 digest.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")

@@ -12,14 +12,14 @@ from pathlib import Path
 from tabulate import tabulate
 
 from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
-from pytest_llmbench.campaign.measure import GRADING
+from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.validate import RUNS, Finding, score_references
-from pytest_llmbench.harness.frozen import SIGNATURES, harness, signature, signed_versions
+from pytest_llmbench.harness.frozen import SIGNATURES, Profile, harness, signature, signed_versions
 from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
 from pytest_llmbench.report.build import write_report
 from pytest_llmbench.report.tables import summary
+from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.schemas import SCHEMAS, schema
-from pytest_llmbench.store.fingerprints import code_fingerprint
 from pytest_llmbench.store.folder import RunFolder, StoreError
 
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(schema(options.name), indent=1, sort_keys=True))
         else:
             print("\n".join(summary(write_report(RunFolder(options.run)))))
-    except (BankError, StoreError) as error:
+    except (BankError, StoreError, Unconfinable) as error:
         print(f"llmbench: {error}", file=sys.stderr)
         return 1
     return 0
@@ -81,18 +81,28 @@ def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
         raise BankError(f"{bank} holds no item.toml or items.toml")
     if release:
         _release(bank, items)
-    findings = [finding for item in items for finding in score_references(item, variants)]
+    sandbox = _sandbox(items)
+    findings = [finding for item in items for finding in score_references(item, variants, sandbox)]
     print(_totals(items, findings))
     wrong = [finding.wrong for finding in findings if finding.wrong] + unreleased(bank, items) + list(_unsigned())
     print(
         f"\nbank {bank_version(bank)} {bank_checksum(items)[:12]}  harness {harness().version} {signature()[:12]}  "
-        f"grader {code_fingerprint(GRADING)[:12]}"
+        f"grader {grader()[:12]}"
     )
     for sentence in wrong:
         print(f"wrong: {sentence}")
     outcome = f"{len(wrong)} wrong" if wrong else "in order"
     print(f"{len(findings)} references over {variants} variants x {len(RUNS)} runs: {outcome}")
     return 1 if wrong else 0
+
+
+def _sandbox(items: Sequence[Item]) -> Sandbox | None:
+    """Where the references of ``items`` run; None where none of them runs anything."""
+    if not any(item.spec.runs_code for item in items):
+        return None
+    from pytest_llmbench.sandbox.layers import choose
+
+    return choose(Profile().sandbox())
 
 
 def _release(bank: Path, items: Sequence[Item]) -> None:

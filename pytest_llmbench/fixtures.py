@@ -32,6 +32,7 @@ def llm_item(request: pytest.FixtureRequest, llm_runtime: Model) -> Measurement:
         profile=session.profile,
         folder=session.open_folder(),
         bank=session.bank,
+        confine=lambda: session.sandbox,
     )
     return node.measurement
 

@@ -60,6 +60,16 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="TOKENS",
         help="window of a server that does not tell its own",
     )
+    add(
+        "--llm-allow-unconfined",
+        action="store_true",
+        help="run code that a model wrote even where nothing confines it; such scores are stamped and never rank",
+    )
+    add(
+        "--llm-show-hidden",
+        action="store_true",
+        help="show the hidden cases behind lost rows on the terminal (never written to the run folder)",
+    )
     add("--llm-report-dir", default=None, metavar="DIR", help="run folder, exactly (default: a new one under reports/)")
     add(
         "--llm-fail-under",

@@ -52,7 +52,7 @@ def finish(node: BenchNode, runtest: Callable[[], None]) -> None:
         raise Unmeasured("harness_error", str(error)) from error
     node.stash[RECORD] = record.model_dump(mode="json", by_alias=True)
     if record.status in SCORED:
-        node.add_report_section("call", "llmbench", evidence(record, measurement))
+        node.add_report_section("call", "llmbench", evidence(record, measurement, session.show_hidden))
     if failure is not None and failure.__cause__ is not None and not isinstance(failure.__cause__, Unmeasured):
         raise failure from failure.__cause__
     if failure is not None:
@@ -68,17 +68,22 @@ def _exact(share: float) -> Any:
     return Decimal(str(share))
 
 
-def evidence(record: Record, measurement: Measurement) -> str:
+def evidence(record: Record, measurement: Measurement, show_hidden: bool = False) -> str:
     """What happened in a node, for people: its rows, what was noticed, where to read on. Safe to print."""
+    hidden = measurement.graded.hidden if show_hidden and measurement.graded else {}
     lines = [f"{record.item} {record.title}: {score_word(record.model_dump(mode='json', by_alias=True))}"]
     if record.reason:
         lines.append(f"{record.status}: {record.reason}")
     for row in record.rows:
         sign = "+" if row.earned == row.points else "-"
         lines.append(f"  {sign} {row.id} {row.earned:g}/{row.points:g} {row.title}: {row.evidence}")
+        if row.id in hidden:
+            lines.append(f"      hidden: {hidden[row.id]}")
     for name, values in (("noticed", record.flags), ("repaired", record.repairs), ("near a cap", record.edge)):
         if values:
             lines.append(f"{name}: {', '.join(values)}")
+    if record.confinement is not None:
+        lines.append(f"the delivered code ran: {record.confinement}")
     if record.stop_reason not in (None, "stop"):
         lines.append(f"the reply ended on: {record.stop_reason}")
     lines.append(f"transcript: transcripts/{measurement.stem}.json")

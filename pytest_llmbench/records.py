@@ -118,6 +118,8 @@ class Record(Saved):
     rows: Sequence[Row]
     flags: Sequence[str] = ()
     repairs: Sequence[str] = ()
+    confinement: str | None = None
+    """Layer that confined what was delivered; ``unconfined`` scores never rank; None where nothing was run."""
     stop_reason: str | None = None
     usage: TokenUse = TokenUse()
     speed: Speed = Speed()

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 import pytest_llmbench
 from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
-from pytest_llmbench.campaign.measure import GRADING
+from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.models import Model, ModelError, ModelSpec, expand, factories, parse_models
 from pytest_llmbench.harness.frozen import Profile, harness, signature
 from pytest_llmbench.locks import bank_version
 from pytest_llmbench.records import Record
 from pytest_llmbench.report.build import Manifest, Plan, PlannedItem, card_name
 from pytest_llmbench.runtimes.base import RuntimeFactory, RuntimeOptions
-from pytest_llmbench.store.fingerprints import code_fingerprint
+from pytest_llmbench.sandbox.jail import Sandbox
 from pytest_llmbench.store.folder import ENVIRONMENT, MANIFEST, PLAN, RunFolder, StoreError, node_stem, read_json
 
 API_KEY = "LLMBENCH_API_KEY"
@@ -61,6 +61,7 @@ class Session:
             old.sampling if old else option("llm_sampling"),
             old.think if old else option("llm_think"),
         )
+        self.show_hidden: bool = option("llm_show_hidden")
         self.fail_under: float | None = option("llm_fail_under")
         self.models: dict[str, Model] = {}
         self.items: dict[str, Item] = {}
@@ -109,6 +110,17 @@ class Session:
         if spec.ref not in self.models:
             self.models[spec.ref] = Model(spec, self.registry.get(spec.kind), self.runtime_options)
         return self.models[spec.ref]
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        """Where code that a model wrote runs, chosen by trying it out.
+
+        Raises:
+            Unconfinable: where nothing on this machine confines it.
+        """
+        from pytest_llmbench.sandbox.layers import choose
+
+        return choose(self.profile.sandbox(), allow_unconfined=self.config.getoption("llm_allow_unconfined"))
 
     @cached_property
     def runtime_options(self) -> RuntimeOptions:
@@ -179,14 +191,18 @@ class Session:
                 plugin_version=pytest_llmbench.__version__,
                 harness={"version": harness().version, "signature": signature()},
                 bank=self.bank,
-                grader=code_fingerprint(GRADING),
+                grader=grader(),
                 profile=self.profile.name,
                 sampling=self.profile.sampling,
                 think=self.profile.think,
                 variant=self.variant,
                 runs=self.runs,
                 models=[re.sub(r"(gguf|replay):.*[/\\]", r"\1:", value) for value in self.values],
-                options={"fail_under": self.fail_under, "context": option("llm_context")},
+                options={
+                    "fail_under": self.fail_under,
+                    "context": option("llm_context"),
+                    "allow_unconfined": option("llm_allow_unconfined"),
+                },
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             ),
         )

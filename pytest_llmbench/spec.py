@@ -18,6 +18,9 @@ Mode = Literal["single", "agent"]
 RowKind = Literal["hygiene", "check"]
 AnswerFormat = Literal["integer", "decimal"]
 
+HYGIENE_ROWS = ("files", "syntax")
+"""The rows that the machinery judges for an item that runs what was delivered."""
+
 ItemId = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_.]{0,39}$")]
 RowId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 ReferenceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,59}$")]
@@ -88,6 +91,8 @@ class ItemSpec(Strict):
     answers: AnswersSpec | None = None
     caps: CapsSpec = CapsSpec()
     tools: tuple[str, ...] = ()
+    runs_code: bool = False
+    """Grading runs what was delivered: it needs a sandbox, and the machinery judges the two hygiene rows."""
     references: Mapping[ReferenceName, ReferenceSpec] = Field(default_factory=dict)
     data: Mapping[str, Any] = Field(default_factory=dict)
     """Free for the item's own ``task.py``; the machinery does not look inside."""
@@ -103,6 +108,8 @@ class ItemSpec(Strict):
         hygiene = sum((row.points for row in self.rows if row.kind == "hygiene"), Decimal(0))
         if hygiene > 2:
             raise ValueError(f"item {self.id}: the hygiene rows sum to {hygiene} points, at most 2 are allowed")
+        if self.runs_code:
+            self._has_hygiene_rows()
         by_id = {row.id: row.points for row in self.rows}
         for name, reference in self.references.items():
             if unknown := sorted(set(reference.loses) - set(by_id)):
@@ -114,6 +121,14 @@ class ItemSpec(Strict):
                     f"{', '.join(reference.loses) or 'no row'} out of {self.points} cannot give"
                 )
         return self
+
+    def _has_hygiene_rows(self) -> None:
+        hygiene = {row.id for row in self.rows if row.kind == "hygiene"}
+        if hygiene != set(HYGIENE_ROWS) or not self.files:
+            raise ValueError(
+                f"item {self.id}: an item with runs_code asks for files and has exactly the hygiene rows "
+                f"{', '.join(HYGIENE_ROWS)}, not {', '.join(sorted(hygiene)) or 'none'}"
+            )
 
 
 Seed = random.Random
@@ -132,6 +147,8 @@ class Instance:
     """Expected value per answer key; computed by program."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What the item's own grader needs to know about this instance."""
+    holds: Mapping[str, str] = field(default_factory=dict)
+    """Per requested file a text without which it is not the file that was asked for, such as ``def settle``."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,9 @@ class Verdict:
     row: str
     earned: bool | Decimal
     evidence: str
+    """What happened, in words that give no hidden case away."""
+    hidden: str = ""
+    """The hidden cases behind it, for ``--llm-show-hidden`` only."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +207,12 @@ class Task(Protocol):
     def build(self, item: Any, variant: int, run: int, seed: Seed) -> Instance:
         """Build the instance. All chance comes from ``seed``; ``item`` is the loaded item (``bank.Item``)."""
 
-    def grade(self, instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
-        """One verdict per row, in any order. Any delivery at all is graded without an exception."""
+    def grade(self, instance: Instance, delivery: Delivery, *sandbox: Any) -> Sequence[Verdict]:
+        """One verdict per row, in any order. Any delivery at all is graded without an exception.
+
+        An item with ``runs_code`` also gets the sandbox of the session, as third argument, and a delivery that was
+        repaired; its hygiene rows are judged already.
+        """
 
     def golden(self, instance: Instance) -> Reference:
         """The delivery that earns every point."""

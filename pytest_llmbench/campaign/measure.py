@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import psutil
 
-from pytest_llmbench import grading
+from pytest_llmbench import grading, sandbox
 from pytest_llmbench.bank import Item
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.campaign.validate import deviation
-from pytest_llmbench.grading.grade import GraderError, delivery_of, grade
+from pytest_llmbench.grading.grade import Graded, GraderError, delivery_of, grade
 from pytest_llmbench.harness.frozen import Profile, harness, signature
 from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import Spoilt, ask, opening, turn_of
@@ -35,11 +35,17 @@ from pytest_llmbench.records import (
     now,
 )
 from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Scripted
+from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.spec import Delivery, Instance
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
 
-GRADING = Path(grading.__file__).parent
+GRADER = (Path(grading.__file__).parent, Path(sandbox.__file__).parent)
+
+
+def grader() -> str:
+    """Fingerprint of all code that turns a delivery into rows, but for the items' own."""
+    return fingerprint([code_fingerprint(folder) for folder in GRADER])
 
 
 class Unmeasured(Exception):
@@ -63,7 +69,10 @@ class Measurement:
     folder: RunFolder
     bank: Mapping[str, str]
     """Version and checksum of the bank."""
+    confine: Callable[[], Sandbox]
+    """The sandbox of the session; raises ``Unconfinable`` where this machine offers none."""
     rows: list[Row] = field(default_factory=list)
+    graded: Graded | None = None
     delivery: Delivery = field(default_factory=Delivery)
     transcript: Transcript | None = None
     started: str = field(default_factory=now)
@@ -86,6 +95,20 @@ class Measurement:
                 "harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}"
             ) from error
 
+    @cached_property
+    def sandbox(self) -> Sandbox | None:
+        """Where the item's grader runs what was delivered; None for an item that runs nothing.
+
+        Raises:
+            Unmeasured: ``unsupported`` where this machine cannot confine.
+        """
+        if not self.item.spec.runs_code:
+            return None
+        try:
+            return self.confine()
+        except Unconfinable as error:
+            raise Unmeasured("unsupported", str(error)) from None
+
     def perform(self) -> Delivery:
         """Have the conversation, or take it from a saved transcript, and take the reply apart.
 
@@ -94,6 +117,7 @@ class Measurement:
         """
         instance = self.instance
         messages = opening(instance)
+        self.sandbox  # noqa: B018  # what cannot be graded is not asked for
         if self.model.spec.source is not None:
             self.transcript = self._saved(messages)
         else:
@@ -113,12 +137,12 @@ class Measurement:
         """
         instance = self.instance
         try:
-            rows = grade(self.item.task, instance, delivery)
+            self.graded = grade(self.item.task, instance, delivery, self.sandbox)
         except GraderError as error:
             raise Unmeasured("harness_error", str(error)) from error
-        if (wrong := deviation(self.model.spec, self.item, rows)) is not None:
+        if (wrong := deviation(self.model.spec, self.item, self.graded.rows)) is not None:
             raise Unmeasured("harness_error", wrong)
-        return rows
+        return self.graded.rows
 
     def record(self, rows: Sequence[Row], failure: Unmeasured | None = None) -> Record:
         """The record of this node, written to disk."""
@@ -147,7 +171,8 @@ class Measurement:
             points_max=spec.points,
             rows=list(rows) if scored else [],
             flags=[*self.delivery.flags, *(last.flags if last else ())],
-            repairs=list(self.delivery.repairs),
+            repairs=list(self.graded.repairs if self.graded else self.delivery.repairs),
+            confinement=self.sandbox.layer if scored and self.sandbox else None,
             stop_reason=last.stop_reason if last else None,
             usage=usage,
             speed=self._speed(replies),
@@ -172,7 +197,7 @@ class Measurement:
             request=fingerprint(parts),
             parts=parts,
             item=self.item.checksum,
-            grader=fingerprint([code_fingerprint(GRADING), self.item.checksum]),
+            grader=fingerprint([grader(), self.item.checksum]),
             harness=signature(),
             bank=self.bank["checksum"],
         )

@@ -13,6 +13,7 @@ from pytest_llmbench.harness.frozen import Profile
 from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
+from pytest_llmbench.sandbox.jail import Sandbox
 
 RUNS = (1, 2, 3)
 
@@ -46,18 +47,24 @@ def deviation(spec: ModelSpec, item: Item, rows: list[Row] | tuple[Row, ...]) ->
     return None
 
 
-def score_references(item: Item, variants: int) -> Iterator[Finding]:
-    """Golden, every defective and every null reference of an item over variants × runs."""
+def score_references(item: Item, variants: int, sandbox: Sandbox | None = None) -> Iterator[Finding]:
+    """Golden, every defective and every null reference of an item over variants × runs.
+
+    Args:
+        item: the item.
+        variants: how many variants, from 0.
+        sandbox: needed where the item runs what was delivered.
+    """
     specs = [spec for value in ("golden", "defective:all", "null") for spec in expand(value, (), item.spec.references)]
     for spec in specs:
-        scores = [_score(spec, item, variant, run) for variant in range(variants) for run in RUNS]
+        scores = [_score(spec, item, variant, run, sandbox) for variant in range(variants) for run in RUNS]
         wrong = next((text for _, text in scores if text), None)
         yield Finding(item.spec.id, spec.ref, min(points for points, _ in scores), wrong)
 
 
-def _score(spec: ModelSpec, item: Item, variant: int, run: int) -> tuple[Decimal, str | None]:
+def _score(spec: ModelSpec, item: Item, variant: int, run: int, sandbox: Sandbox | None) -> tuple[Decimal, str | None]:
     instance = item.build(variant, run)
     content = conversation(spec.kind, spec.name, item.task, instance)(opening(instance))
-    rows = grade(item.task, instance, delivery_of(item.spec, content))
+    rows = grade(item.task, instance, delivery_of(item.spec, content), sandbox).rows
     wrong = deviation(spec, item, rows)
     return sum((row.earned for row in rows), Decimal(0)), wrong and f"variant {variant} run {run}: {wrong}"

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from pytest_llmbench.runtimes.base import Deadlines, Settings, Think
+from pytest_llmbench.sandbox.jail import Limits
 from pytest_llmbench.spec import ItemSpec, Strict
 
 HERE = Path(__file__).resolve().parent
@@ -102,6 +103,20 @@ class Profile:
         if registered is not None:
             return int(registered.value)
         return int.from_bytes(hashlib.sha256(f"run {run}".encode()).digest()[:2], "big")
+
+    def sandbox(self) -> Limits:
+        """What one confined program may use."""
+        return Limits(
+            cpu_s=self.limit("sandbox_cpu_s"),
+            wall_s=self.limit("sandbox_wall_s"),
+            memory_bytes=self.count("sandbox_memory_bytes"),
+            processes=self.count("sandbox_processes"),
+            open_files=self.count("sandbox_open_files"),
+            file_bytes=self.count("sandbox_file_bytes"),
+            disk_bytes=self.count("sandbox_disk_bytes"),
+            files=self.count("sandbox_files"),
+            output_bytes=self.count("sandbox_output_bytes"),
+        )
 
     def settings(self) -> Settings:
         """What every call of the session is made under."""

@@ -13,6 +13,8 @@ from pytest_llmbench.records import SCORED, Record, Saved
 from pytest_llmbench.store.folder import MANIFEST, PLAN, REPORT, RunFolder, StoreError, node_stem, read_json
 
 LEVELS: tuple[Literal["A", "B", "C", "M"], ...] = ("A", "B", "C", "M")
+UNCONFINED = "unconfined"
+UNRANKED = "Some code ran unconfined: its scores may be forged, and these points order nothing."
 SMOKE = "Profile smoke: the caps are too small for a ranking; these points order nothing."
 
 Figure = Annotated[float, BeforeValidator(float)]
@@ -74,6 +76,8 @@ class ReportItem(Saved):
     points_max: float
     rows: Sequence[ReportRow]
     repairs: Sequence[str]
+    confinement: str | None
+    """Layer that the delivered code ran under."""
     flags: Sequence[str]
     stop_reason: str | None
     usage: Mapping[str, Any]
@@ -101,6 +105,8 @@ class LevelModel(Saved):
     unmeasured: int
     unmeasured_nodes: Sequence[str]
     repairs: int
+    unconfined: int
+    """Scores for which a model's code ran without confinement; a model with any of them is in no ranking."""
     runs: Sequence[ReportRun]
 
 
@@ -160,6 +166,8 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         if broken or lost or not (folder.path / PLAN).exists()
         else "complete"
     )
+    levels = {level: _level(level, plan, records) for level in LEVELS}
+    ranks_why = _ranks_not(manifest.profile, levels["A"])
     return Report(
         status=status,
         harness=manifest.harness,
@@ -168,12 +176,21 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         sampling=manifest.sampling,
         think=manifest.think,
         variant=manifest.variant,
-        ranks=manifest.profile == "standard",
-        ranks_why=None if manifest.profile == "standard" else SMOKE,
+        ranks=ranks_why is None,
+        ranks_why=ranks_why,
         policies=harness().policies,
         models={ref: _card(folder, ref) for ref in dict.fromkeys(ref for _, _, ref in plan.nodes)},
-        levels={level: _level(level, plan, records) for level in LEVELS},
+        levels=levels,
     )
+
+
+def _ranks_not(profile: str, level: LevelReport | None) -> str | None:
+    """Why level A of this report orders nothing; None where it may."""
+    if profile != "standard":
+        return SMOKE
+    if level is not None and any(model.unconfined for model in level.models.values()):
+        return UNRANKED
+    return None
 
 
 def write_report(folder: RunFolder, *, interrupted: bool = False, broken: bool = False) -> Report:
@@ -244,6 +261,7 @@ def _model(
         unmeasured=len(missing),
         unmeasured_nodes=missing,
         repairs=sum(len(node.repairs) for entry in runs for node in entry.items.values()),
+        unconfined=sum(node.confinement == UNCONFINED for entry in runs for node in entry.items.values()),
         runs=runs,
     )
 
@@ -257,6 +275,7 @@ def _item(planned: PlannedItem, record: Mapping[str, Any] | None) -> ReportItem:
             points_max=planned.points,
             rows=[],
             repairs=[],
+            confinement=None,
             flags=[],
             stop_reason=None,
             usage={},
@@ -270,6 +289,7 @@ def _item(planned: PlannedItem, record: Mapping[str, Any] | None) -> ReportItem:
         points_max=record["points_max"],
         rows=[ReportRow.model_validate(row) for row in record["rows"]],
         repairs=record["repairs"],
+        confinement=record["confinement"],
         flags=record["flags"],
         stop_reason=record["stop_reason"],
         usage=record["usage"],

@@ -38,19 +38,26 @@ def level_table(level: LevelReport) -> str:
     head = ["model", *(f"{item} /{maxima[item]:g}" for item in level.items), "total"]
     if many:
         head.append("min-max")
-    body = [_line(ref, model, level.items, many) for ref, model in level.models.items()]
+    repaired = any(model.repairs for model in level.models.values())
+    if repaired:
+        head.append("repairs")
+    body = [_line(ref, model, level.items, many, repaired) for ref, model in level.models.items()]
     return tabulate(
         body, headers=head, tablefmt="simple", disable_numparse=True, colalign=["left", *["right"] * (len(head) - 1)]
     )
 
 
-def _line(ref: str, model: LevelModel, items: Sequence[str], many: bool) -> list[str]:
+def _line(ref: str, model: LevelModel, items: Sequence[str], many: bool, repaired: bool) -> list[str]:
     of = max((run.points_max for run in model.runs), default=0.0)
     total = f"{points(model.points_mean)}/{of:g}" if model.points_mean is not None else "-"
+    if model.unconfined:
+        total += " unconfined"
     line = [ref, *(_cell(model, item) for item in items), total]
     if many:
         low, high = model.points_min, model.points_max
         line.append(f"{points(low)}-{points(high)}" if low is not None and high is not None else "-")
+    if repaired:
+        line.append(str(model.repairs))
     return line
 
 

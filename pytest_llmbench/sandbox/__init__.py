@@ -1,0 +1,1 @@
+"""Confinement of everything a model wrote, and calls into it from outside."""
