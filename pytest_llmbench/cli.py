@@ -19,6 +19,7 @@ from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unrele
 from pytest_llmbench.report.build import write_report
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
+from pytest_llmbench.sandbox.layers import choose
 from pytest_llmbench.schemas import SCHEMAS, schema
 from pytest_llmbench.store.folder import RunFolder, StoreError
 
@@ -100,8 +101,6 @@ def _sandbox(items: Sequence[Item]) -> Sandbox | None:
     """Where the references of ``items`` run; None where none of them runs anything."""
     if not any(item.spec.runs_code for item in items):
         return None
-    from pytest_llmbench.sandbox.layers import choose
-
     return choose(Profile().sandbox())
 
 

@@ -27,9 +27,12 @@ from pytest_llmbench.records import Record
 from pytest_llmbench.report.build import Manifest, Plan, PlannedItem, card_name
 from pytest_llmbench.runtimes.base import RuntimeFactory, RuntimeOptions
 from pytest_llmbench.sandbox.jail import Sandbox
+from pytest_llmbench.sandbox.layers import choose
 from pytest_llmbench.store.folder import ENVIRONMENT, MANIFEST, PLAN, RunFolder, StoreError, node_stem, read_json
 
 API_KEY = "LLMBENCH_API_KEY"
+SANDBOX = "LLMBENCH_SANDBOX"
+"""Environment variable that allows one layer only."""
 NODE_NAME = re.compile(r"(?P<item>[A-Z][A-Za-z0-9_.]*)-run(?P<run>\d+)-(?P<ref>.+)", re.DOTALL)
 
 
@@ -118,9 +121,12 @@ class Session:
         Raises:
             Unconfinable: where nothing on this machine confines it.
         """
-        from pytest_llmbench.sandbox.layers import choose
-
-        return choose(self.profile.sandbox(), allow_unconfined=self.config.getoption("llm_allow_unconfined"))
+        layer = os.environ.get(SANDBOX)
+        return choose(
+            self.profile.sandbox(),
+            allow_unconfined=self.config.getoption("llm_allow_unconfined"),
+            only=[layer] if layer else None,
+        )
 
     @cached_property
     def runtime_options(self) -> RuntimeOptions:

@@ -48,6 +48,9 @@ def grader() -> str:
     return fingerprint([code_fingerprint(folder) for folder in GRADER])
 
 
+ALL_THE_SAME = "--llm-allow-unconfined runs the delivered code all the same; such scores are stamped and never rank."
+
+
 class Unmeasured(Exception):
     """A node that measured nothing; carries the status and the reason."""
 
@@ -107,7 +110,7 @@ class Measurement:
         try:
             return self.confine()
         except Unconfinable as error:
-            raise Unmeasured("unsupported", str(error)) from None
+            raise Unmeasured("unsupported", f"{error} {ALL_THE_SAME}") from None
 
     def perform(self) -> Delivery:
         """Have the conversation, or take it from a saved transcript, and take the reply apart.

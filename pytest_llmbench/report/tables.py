@@ -101,6 +101,9 @@ def _notes(report: Report) -> Iterator[str]:
         yield "One run is no result: repeat with --llm-runs=3 before comparing models."
     if any(model.repairs for model in models):
         yield "* repaired before grading; the record lists every repair."
+    layers = {entry.confinement for model in models for run in model.runs for entry in run.items.values()} - {None}
+    if layers:
+        yield f"Delivered code ran under: {', '.join(sorted(map(str, layers)))}"
     edges = sorted(
         {
             f"{item} ({', '.join(entry.edge)})"

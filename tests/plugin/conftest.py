@@ -40,6 +40,8 @@ class Script:
         return None
 
     def chat(self, request):
+        if (HERE / "reply.txt").exists():
+            return Reply(content=(HERE / "reply.txt").read_text())
         item, a, b = re.search(r"Task (\w+): .* of (\d+) and (\d+)", request.messages[-1].content).groups()
         with (HERE / "calls.txt").open("a") as file:
             file.write(f"{self.ref} {item} {os.environ.get('PYTEST_XDIST_WORKER', 'main')}\n")
@@ -126,6 +128,50 @@ def defects(instance):
     return {"defective": Reference(answers={"1": 1, "2": 1}), "adds_only": Reference(answers=adds_only)}
 """
 
+CODE_ITEM = """id = "X01"
+title = "A sum in code"
+version = "1.0.0"
+level = "A"
+mode = "single"
+points = 4
+files = ["sums.py"]
+runs_code = true
+rows = [
+  { id = "files", title = "sums.py is there", points = 1, kind = "hygiene" },
+  { id = "syntax", title = "sums.py is valid", points = 1, kind = "hygiene" },
+  { id = "adds", title = "It adds", points = 2 },
+]
+
+[references.defective]
+why = "subtracts"
+points = 2
+loses = ["adds"]
+"""
+
+CODE_TASK = """from pytest_llmbench.grading.hidden_tests import Case, judge, verdict
+from pytest_llmbench.sandbox.calls import open_worker
+from pytest_llmbench.spec import Instance, Reference
+
+CODE = "def add(a, b):\\n    return a {} b\\n"
+
+
+def build(item, variant, run, seed):
+    return Instance(item.spec, variant, run, item.render(), holds={"sums.py": "def add"})
+
+
+def grade(instance, delivery, sandbox):
+    with open_worker(sandbox, delivery.files, "sums") as worker:
+        return [verdict("adds", judge(worker, [Case("add", (40, 12345), "two numbers", 12385)]))]
+
+
+def golden(instance):
+    return Reference(files={"sums.py": CODE.format("+")})
+
+
+def defects(instance):
+    return {"defective": Reference(files={"sums.py": CODE.format("-")})}
+"""
+
 PROMPT = "Task $name: what are the sum and the product of $a and $b?\n"
 
 
@@ -147,6 +193,19 @@ class Bank:
         (folder / "task.py").write_text(TASK)
         (folder / "prompt.md").write_text(PROMPT)
         return folder
+
+    def code_item(self) -> Path:
+        """Add X01, which runs what is delivered; gives its folder."""
+        folder = self.path / "items/level_a/x01"
+        folder.mkdir(parents=True)
+        (folder / "item.toml").write_text(CODE_ITEM)
+        (folder / "task.py").write_text(CODE_TASK)
+        (folder / "prompt.md").write_text("Write add(a, b), which gives the sum.\n")
+        return folder
+
+    def delivers(self, name: str, source: str) -> None:
+        """Have every model reply with one file."""
+        (self.path / "reply.txt").write_text(f"{name}\n````\n{source}````\n")
 
     def edit(self, name: str, old: str, new: str, item: str = "t01") -> None:
         """Change a text in a file of an item."""
