@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandbox.confined import confined
 
 from pytest_llmbench.bank import Item, load_bank, packaged_bank
 from pytest_llmbench.campaign.validate import score_references
@@ -33,8 +34,8 @@ REPLIES = st.one_of(
 )
 
 
-def rows_of(item: Item, text: str) -> list[Row]:
-    return grade(item.task, item.build(0, 1), delivery_of(item.spec, text))
+def rows_of(item: Item, text: str) -> tuple[Row, ...]:
+    return grade(item.task, item.build(0, 1), delivery_of(item.spec, text), confined()).rows
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
@@ -49,15 +50,16 @@ def test_any_reply_is_graded_the_same_way_twice(item: Item, reply: str) -> None:
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
 def test_every_reference_earns_what_it_declares(item: Item) -> None:
-    findings = list(score_references(item, variants=3))
+    findings = list(score_references(item, variants=1 if item.spec.runs_code else 3, sandbox=confined()))
     assert [finding.wrong for finding in findings if finding.wrong] == []
     assert {finding.reference for finding in findings} > {"golden", "defective", "null:silent", "null:echo"}
     assert sum(finding.reference.startswith("defective:") for finding in findings) >= 4
 
 
 def test_the_defective_references_of_level_a_stay_low() -> None:
-    scores = [f.points for item in ITEMS for f in score_references(item, variants=1) if f.reference == "defective"]
-    assert sum(scores, Decimal(0)) <= Decimal("38.55")
+    scores = [score_references(item, variants=1, sandbox=confined()) for item in ITEMS]
+    defective = [next(finding for finding in found if finding.reference == "defective") for found in scores]
+    assert sum((finding.points for finding in defective), Decimal(0)) <= Decimal("38.55")
 
 
 class Broken:
@@ -91,4 +93,5 @@ def test_a_grader_that_breaks_its_contract_is_a_harness_error(verdicts: object, 
 def test_a_part_of_a_row_can_be_earned() -> None:
     item = next(item for item in ITEMS if item.spec.id == "A04")
     verdicts = [Verdict(f"q{n}", Decimal("1.5"), "") for n in range(1, 7)]
-    assert sum(row.earned for row in grade(Broken(verdicts), item.build(0, 1), Delivery(text="x"))) == 9
+    graded = grade(Broken(verdicts), item.build(0, 1), Delivery(text="x"))
+    assert sum(row.earned for row in graded.rows) == 9
