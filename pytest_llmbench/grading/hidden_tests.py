@@ -82,10 +82,17 @@ def _kind(value: object) -> object:
 
 
 def judge(worker: Worker, cases: Iterable[Case], deadline_s: float | None = None) -> list[Outcome]:
-    """Make every call and judge what comes back; ``deadline_s`` holds for each."""
-    return [
-        _outcome(case, worker.call(case.call, *case.args, named=case.named, deadline_s=deadline_s)) for case in cases
-    ]
+    """Make every call and judge what comes back; ``deadline_s`` holds for each.
+
+    A call that ran into a limit is the last one: a function that hangs costs one limit, not one for every case.
+    """
+    outcomes: list[Outcome] = []
+    for case in cases:
+        result = worker.call(case.call, *case.args, named=case.named, deadline_s=deadline_s)
+        outcomes.append(_outcome(case, result))
+        if isinstance(result, Broken) and result.limit is not None:
+            break
+    return outcomes
 
 
 def verdict(row: str, outcomes: Sequence[Outcome]) -> Verdict:

@@ -18,15 +18,15 @@ MAX_SOURCE_CHARS = 200_000
 
 @dataclass(frozen=True)
 class Hygiene:
-    """The two hygiene verdicts of a delivery, and the copy that the other rows are judged on."""
+    """The hygiene verdicts of a delivery, and the copy that the other rows are judged on."""
 
-    verdicts: tuple[Verdict, Verdict]
+    verdicts: tuple[Verdict, ...]
     delivery: Delivery
     """The repaired copy; its ``repairs`` list what was done."""
 
 
 def check(instance: Instance, delivery: Delivery) -> Hygiene:
-    """Judge the rows ``files`` and ``syntax`` and repair a copy.
+    """Judge the rows ``files`` and ``syntax``, or the one row ``files`` for both, and repair a copy.
 
     A file counts as there where it holds the text that the instance says it must hold. An ``__init__.py`` that is
     missing beside other files of its package costs ``files``, a missing import costs ``syntax``; both are repaired. A
@@ -51,10 +51,12 @@ def check(instance: Instance, delivery: Delivery) -> Hygiene:
         repairs.append(f"{name}: created empty")
     if len(faults) == len(wanted):
         invalid.append("no file that was asked for")
-    verdicts = (
+    verdicts: tuple[Verdict, ...] = (
         Verdict(files_row, not faults, "; ".join(faults) or "every file is there"),
         Verdict(syntax_row, not invalid, "; ".join(invalid) or "every file is valid as delivered"),
     )
+    if syntax_row not in {row.id for row in instance.spec.rows}:
+        verdicts = (Verdict(files_row, not faults and not invalid, "; ".join(v.evidence for v in verdicts)),)
     return Hygiene(verdicts, replace(delivery, files=copy, repairs=tuple(repairs)))
 
 

@@ -176,3 +176,11 @@ def test_the_same_is_symmetric_and_implies_equality(left: object, right: object)
     assert same(left, left)
     assert same(left, right) == same(right, left)
     assert not same(left, right) or left == right
+
+
+def test_no_case_is_tried_after_one_that_ran_into_a_limit() -> None:
+    source = "def wait(x):\n    while x == 2:\n        pass\n    return x\n"
+    with open_worker(confined(), {"slow.py": source}, "slow") as worker:
+        outcomes = judge(worker, [Case("wait", (x,), "a number", x) for x in (1, 2, 3)], deadline_s=0.3)
+    assert [outcome.passed for outcome in outcomes] == [True, False]
+    assert "1 of 2 hidden cases failed" in verdict("row", outcomes).evidence

@@ -155,5 +155,14 @@ def test_any_delivery_is_judged(files: dict[str, str]) -> None:
 def test_an_item_that_runs_code_has_the_two_hygiene_rows_and_files() -> None:
     rows = ({"id": "a", "title": "a", "points": 1},)
     fields = {"id": "X01", "title": "x", "version": "1.0.0", "level": "A", "mode": "single", "points": 1}
-    with pytest.raises(ValidationError, match="runs_code asks for files and has exactly the hygiene rows"):
+    with pytest.raises(ValidationError, match="runs_code asks for files and has the hygiene rows"):
         ItemSpec.model_validate({**fields, "rows": rows, "files": ["a.py"], "runs_code": True})
+
+
+def test_an_item_may_have_one_hygiene_row_for_both() -> None:
+    rows = ({"id": "files", "title": "a", "points": 2, "kind": "hygiene"}, {"id": "a", "title": "a", "points": 1})
+    fields = {"id": "X01", "title": "x", "version": "1.0.0", "level": "A", "mode": "single", "points": 3}
+    spec = ItemSpec.model_validate({**fields, "rows": rows, "files": ["a.py"], "runs_code": True})
+    for source, earned in (("x = 1\n", True), ("x = math.pi\n", False), ("x =\n", False), ("", False)):
+        [verdict] = check(Instance(spec, 0, 1, ""), Delivery(files={"a.py": source})).verdicts
+        assert (verdict.row, verdict.earned) == ("files", earned), source
