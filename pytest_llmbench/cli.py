@@ -14,14 +14,16 @@ from tabulate import tabulate
 from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
 from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.validate import RUNS, Finding, score_references
+from pytest_llmbench.doctor import examine, tell
 from pytest_llmbench.harness.frozen import SIGNATURES, Profile, harness, signature, signed_versions
 from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
 from pytest_llmbench.report.build import write_report
+from pytest_llmbench.report.show import show
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.sandbox.layers import choose
 from pytest_llmbench.schemas import SCHEMAS, schema
-from pytest_llmbench.store.folder import RunFolder, StoreError
+from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,10 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--release", action="store_true", help="add new item and harness versions to their lock files"
     )
     commands.add_parser("limits", help="the register of every number that can limit a measurement")
-    show = commands.add_parser("schema", help="print a published JSON Schema")
-    show.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
+    shape = commands.add_parser("schema", help="print a published JSON Schema")
+    shape.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
     report = commands.add_parser("report", help="write report.json of a run folder again, from its records")
     report.add_argument("run", type=Path)
+    talk = commands.add_parser("show", help="print the conversation of a node, turn by turn")
+    talk.add_argument("run", type=Path, help="run folder")
+    talk.add_argument("node", help="name of the node or its beginning, such as A01-run2")
+    talk.add_argument("--full", action="store_true", help="print every message in whole")
+    commands.add_parser("doctor", help="what this machine offers to confine code that a model wrote")
     options = parser.parse_args(arguments)
     try:
         if options.command == "validate":
@@ -49,12 +56,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(limits_table())
         elif options.command == "schema":
             print(json.dumps(schema(options.name), indent=1, sort_keys=True))
+        elif options.command == "show":
+            print("\n".join(_conversation(RunFolder(options.run), options.node, options.full)))
+        elif options.command == "doctor":
+            return _doctor()
         else:
             print("\n".join(summary(write_report(RunFolder(options.run)))))
     except (BankError, StoreError, Unconfinable) as error:
         print(f"llmbench: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _conversation(folder: RunFolder, name: str, full: bool) -> Iterator[str]:
+    """The lines of the one conversation whose node is called so, or begins so."""
+    found = {f"{saved.item}-run{saved.run}-{saved.ref}": saved for saved in folder.transcripts()}
+    nodes = [name] if name in found else [node for node in found if node.startswith(name)]
+    if len(nodes) != 1:
+        wanted = f"{len(nodes)} nodes begin so" if nodes else "no node has that name"
+        raise StoreError(f"{folder.path}: {name}: {wanted}; there are: {', '.join(nodes or found) or 'none'}")
+    saved = found[nodes[0]]
+    return show(saved, folder.record(node_stem(saved.item, saved.variant, saved.run, saved.ref)), full=full)
+
+
+def _doctor() -> int:
+    found = examine(Profile().sandbox())
+    print(tell(found))
+    return 0 if found["layer"] else 1
 
 
 def limits_table() -> str:
@@ -99,7 +127,7 @@ def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
 
 def _sandbox(items: Sequence[Item]) -> Sandbox | None:
     """Where the references of ``items`` run; None where none of them runs anything."""
-    if not any(item.spec.runs_code for item in items):
+    if not any(item.spec.needs_sandbox for item in items):
         return None
     return choose(Profile().sandbox())
 

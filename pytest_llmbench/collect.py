@@ -11,15 +11,16 @@ import pytest
 from pytest_llmbench.bank import BankError, Item, read_items
 from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.campaign.models import ModelSpec
+from pytest_llmbench.faults import Schedule
 from pytest_llmbench.outcome import BelowShare, failure_text, finish
 from pytest_llmbench.session import Session, node_name
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 
-def run_item(llm_item: Measurement, record_points: Any) -> None:
+def run_item(llm_item: Measurement, fault_schedule: Schedule, record_points: Any) -> None:
     """What a node does: the conversation, then its rows."""
-    delivery = llm_item.perform()
+    delivery = llm_item.perform(fault_schedule)
     for row in llm_item.grade(delivery):
         record_points(row)
 

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.records import BROKEN, SCORED, Record
+from pytest_llmbench.report.show import brief
 from pytest_llmbench.store.folder import StoreError
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ def evidence(record: Record, measurement: Measurement, show_hidden: bool = False
             lines.append(f"{name}: {', '.join(values)}")
     if record.confinement is not None:
         lines.append(f"the delivered code ran: {record.confinement}")
-    if record.stop_reason not in (None, "stop"):
+    if record.agent is not None and measurement.transcript is not None:
+        lines += brief(measurement.transcript)
+    elif record.stop_reason not in (None, "stop"):
         lines.append(f"the reply ended on: {record.stop_reason}")
     lines.append(f"transcript: transcripts/{measurement.stem}.json")
     return "\n".join(printable(line) for line in lines)

@@ -99,6 +99,32 @@ class TokenUse(Saved):
     elapsed_s: float = 0.0
 
 
+class FaultRecord(Saved):
+    """One fault of the schedule and what became of it."""
+
+    call: int
+    """Call it was armed from."""
+    kind: str
+    tool: str | None
+    fired_at: int | None
+    """Call it fired at; None: never."""
+
+
+class AgentRecord(Saved):
+    """How the conversation of an agent item went."""
+
+    end: str
+    """``finish``, or the name of the limit that ended it."""
+    turns: int
+    calls: int
+    spent: int
+    counters: Mapping[str, int]
+    """What was counted beside the calls: problems by kind, ``invented_results``, ``extra_calls``, ``cut_chars``."""
+    faults: Sequence[FaultRecord]
+    faults_reused_from: int | None = None
+    """Run whose schedule this run took, where none is written for it."""
+
+
 class Record(Saved):
     """The result of one node."""
 
@@ -126,6 +152,8 @@ class Record(Saved):
     caps: Mapping[str, CapUse] = {}
     edge: Sequence[str] = ()
     """Caps of which 80 % or more was used."""
+    agent: AgentRecord | None = None
+    """For an item of mode ``agent``."""
     conditions: Conditions = Conditions()
     profile: str
     sampling: str
@@ -141,6 +169,27 @@ class Record(Saved):
     )
 
 
+class Step(Saved):
+    """What the harness made of one reply of an agent."""
+
+    number: int | None = None
+    """Number of the call that was run; None where none was."""
+    tool: str | None = None
+    failed: bool = False
+    fault: str | None = None
+    """Kind of the fault that fired at this call."""
+    cost: int = 0
+    problem: str | None = None
+    """Why no call was run, such as ``truncated_call``."""
+    ran: str | None = None
+    """True output of a program that was run, which cannot be computed again from the transcript."""
+    cut_chars: int = 0
+    """Characters behind the call, which were neither run nor kept."""
+    extra_calls: int = 0
+    invented_results: int = 0
+    repairs: Sequence[str] = ()
+
+
 class Turn(Saved):
     """One message of a transcript."""
 
@@ -153,6 +202,8 @@ class Turn(Saved):
     served_model: str | None = None
     usage: Mapping[str, Any] | None = None
     flags: Sequence[str] = ()
+    step: Step | None = None
+    """For a reply of an agent."""
 
 
 class Transcript(Saved):
@@ -166,6 +217,8 @@ class Transcript(Saved):
     turns: Sequence[Turn]
     failure: Mapping[str, str] | None = None
     """Status and reason where the conversation broke off unmeasured."""
+    end: str | None = None
+    """For an agent: ``finish``, or the name of the limit that ended the conversation."""
     max_tokens: int
     context: int | None
     seed: int

@@ -6,7 +6,7 @@ Everything an item's ``task.py`` needs is here, and nothing here knows pytest, a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Protocol
@@ -17,6 +17,7 @@ Level = Literal["A", "B", "C", "M"]
 Mode = Literal["single", "agent"]
 RowKind = Literal["hygiene", "check"]
 AnswerFormat = Literal["integer", "decimal"]
+ToolName = Literal["list_files", "read_file", "write_file", "run_tests", "http_get", "sql", "finish"]
 
 HYGIENE_ROWS = ("files", "syntax")
 """The rows that the machinery judges for an item that runs what was delivered."""
@@ -90,7 +91,8 @@ class ItemSpec(Strict):
     files: tuple[FileName, ...] = ()
     answers: AnswersSpec | None = None
     caps: CapsSpec = CapsSpec()
-    tools: tuple[str, ...] = ()
+    tools: tuple[ToolName, ...] = ()
+    """For an item of mode ``agent``, in the order in which the model is told of them; ``finish`` is one of them."""
     runs_code: bool = False
     """Grading runs what was delivered: it needs a sandbox, and the machinery judges the two hygiene rows."""
     references: Mapping[ReferenceName, ReferenceSpec] = Field(default_factory=dict)
@@ -108,6 +110,8 @@ class ItemSpec(Strict):
         hygiene = sum((row.points for row in self.rows if row.kind == "hygiene"), Decimal(0))
         if hygiene > 2:
             raise ValueError(f"item {self.id}: the hygiene rows sum to {hygiene} points, at most 2 are allowed")
+        if (self.mode == "agent") != ("finish" in self.tools) or len(set(self.tools)) != len(self.tools):
+            raise ValueError(f"item {self.id}: an item of mode agent, and no other, names its tools, finish among them")
         if self.runs_code:
             self._has_hygiene_rows()
         by_id = {row.id: row.points for row in self.rows}
@@ -122,12 +126,18 @@ class ItemSpec(Strict):
                 )
         return self
 
+    @property
+    def needs_sandbox(self) -> bool:
+        """Whether something that a model wrote is run: in grading, or by one of its tools."""
+        return self.runs_code or "run_tests" in self.tools
+
     def _has_hygiene_rows(self) -> None:
         hygiene = {row.id for row in self.rows if row.kind == "hygiene"}
-        if hygiene != set(HYGIENE_ROWS) or not self.files:
+        if hygiene not in ({HYGIENE_ROWS[0]}, set(HYGIENE_ROWS)) or not self.files:
+            found = ", ".join(sorted(hygiene)) or "none"
             raise ValueError(
-                f"item {self.id}: an item with runs_code asks for files and has exactly the hygiene rows "
-                f"{', '.join(HYGIENE_ROWS)}, not {', '.join(sorted(hygiene)) or 'none'}"
+                f"item {self.id}: an item with runs_code asks for files and has the hygiene rows "
+                f"{' and '.join(HYGIENE_ROWS)}, or the first of them for both, not {found}"
             )
 
 
@@ -161,6 +171,40 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class CallMade:
+    """One tool call that was run, or answered by a fault in the tool's place."""
+
+    number: int
+    """Counted from 1; calls that were not in the form are not counted."""
+    tool: str
+    arguments: Mapping[str, str]
+    result: str
+    """What the model got to see."""
+    failed: bool = False
+    """The model was told that the call failed."""
+    fault: str | None = None
+    """Kind of the fault that fired at this call."""
+
+
+@dataclass(frozen=True)
+class AgentWork:
+    """What an agent did and what it left behind; what its words sound like is of no interest."""
+
+    end: str
+    """``finish``, or the name of the limit that ended the conversation."""
+    statement: str | None
+    """What it said when it called ``finish``."""
+    calls: Sequence[CallMade]
+    files: Mapping[str, str]
+    """Every file of the work folder at the end."""
+    database: Mapping[str, Any] | None
+    """Every table at the end: ``{name: {"sql": …, "columns": […], "rows": [[…]]}}``."""
+    spent: int = 0
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What the item's own world noted down."""
+
+
+@dataclass(frozen=True)
 class Delivery:
     """What a transcript leaves behind once the thinking is removed and the reply is taken apart."""
 
@@ -177,6 +221,8 @@ class Delivery:
     repairs: tuple[str, ...] = ()
     no_answer: str | None = None
     """Why nothing was delivered, such as ``thinking_not_closed``; None where something was."""
+    work: AgentWork | None = None
+    """For an item of mode ``agent``."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +245,8 @@ class Reference:
     files: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
     """The whole reply, verbatim, instead of the two above."""
+    agent: Callable[[], Generator[Any, Any, None]] | None = None
+    """For an item of mode ``agent``: a policy as in ``harness.scripted``, started afresh for each conversation."""
 
 
 class Task(Protocol):

@@ -15,13 +15,18 @@ import psutil
 
 from pytest_llmbench import grading, sandbox
 from pytest_llmbench.bank import Item
+from pytest_llmbench.campaign.agents import conversation_of, converse_again, messages_of, tester
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.campaign.validate import deviation
+from pytest_llmbench.faults import Schedule
 from pytest_llmbench.grading.grade import Graded, GraderError, delivery_of, grade
+from pytest_llmbench.harness.agent import Chat
+from pytest_llmbench.harness.assignment import ReplayError, deliver, live
 from pytest_llmbench.harness.frozen import Profile, harness, signature
 from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import Spoilt, ask, opening, turn_of
 from pytest_llmbench.records import (
+    AgentRecord,
     CapUse,
     Conditions,
     Fingerprints,
@@ -51,6 +56,13 @@ def grader() -> str:
 ALL_THE_SAME = "--llm-allow-unconfined runs the delivered code all the same; such scores are stamped and never rank."
 
 
+NO_FAULTS = Schedule()
+DONE = ("stop", "finish")
+"""Ends of a conversation that the model chose itself."""
+LARGEST = ("elapsed_s", "ttft_s", "longest_gap_s", "reply_bytes")
+"""Figures of a call whose largest value counts against its cap."""
+
+
 class Unmeasured(Exception):
     """A node that measured nothing; carries the status and the reason."""
 
@@ -76,6 +88,8 @@ class Measurement:
     """The sandbox of the session; raises ``Unconfinable`` where this machine offers none."""
     rows: list[Row] = field(default_factory=list)
     graded: Graded | None = None
+    agent: AgentRecord | None = None
+    schedule: Schedule = NO_FAULTS
     delivery: Delivery = field(default_factory=Delivery)
     transcript: Transcript | None = None
     started: str = field(default_factory=now)
@@ -105,32 +119,50 @@ class Measurement:
         Raises:
             Unmeasured: ``unsupported`` where this machine cannot confine.
         """
-        if not self.item.spec.runs_code:
+        if not self.item.spec.needs_sandbox:
             return None
         try:
             return self.confine()
         except Unconfinable as error:
             raise Unmeasured("unsupported", f"{error} {ALL_THE_SAME}") from None
 
-    def perform(self) -> Delivery:
-        """Have the conversation, or take it from a saved transcript, and take the reply apart.
+    def perform(self, schedule: Schedule = NO_FAULTS) -> Delivery:
+        """Have the conversation, or take it from a saved transcript, and take apart what came of it.
+
+        Args:
+            schedule: the faults that an agent's tools have.
 
         Raises:
             Unmeasured: where nothing was measured.
         """
         instance = self.instance
-        messages = opening(instance)
+        self.schedule = schedule
         self.sandbox  # noqa: B018  # what cannot be graded is not asked for
+        agent = instance.spec.mode == "agent"
+        messages = messages_of(instance, self.profile) if agent else opening(instance)
         if self.model.spec.source is not None:
             self.transcript = self._saved(messages)
         else:
             self.transcript = self._converse(instance, messages)
-        self.folder.write(f"transcripts/{self.stem}.json", self.transcript)
+        self.folder.write(self._transcript_name, self.transcript)
         if self.transcript.failure is not None:
             raise Unmeasured(_status(self.transcript.failure["status"]), self.transcript.failure["reason"])
-        self.delivery = take_apart(instance, self.transcript)
+        self.delivery = self._work_again(self.transcript) if agent else take_apart(instance, self.transcript)
         self.folder.write_delivery(self.stem, self.delivery)
         return self.delivery
+
+    @property
+    def _transcript_name(self) -> str:
+        return f"transcripts/{self.stem}.json"
+
+    def _work_again(self, transcript: Transcript) -> Delivery:
+        """What a saved conversation of an agent leaves behind; nothing but the saved replies is used."""
+        try:
+            done = converse_again(self.item, self.instance, self.schedule, self.profile, transcript)
+        except ReplayError as error:
+            raise Unmeasured("harness_error", str(error)) from error
+        self.agent = done.record()
+        return deliver(self.instance, done)
 
     def grade(self, delivery: Delivery) -> Sequence[Row]:
         """The rows of a delivery. A reference is held to its declared score.
@@ -154,7 +186,8 @@ class Measurement:
         last = replies[-1] if replies else None
         status: Status = failure.status if failure else "measured"
         reason = redacted(failure.reason) if failure else self.delivery.no_answer
-        if failure is None and reason is not None and last is not None and last.stop_reason != "stop":
+        stop = (transcript.end if transcript and transcript.end else None) or (last.stop_reason if last else None)
+        if failure is None and reason is not None and last is not None and stop not in DONE:
             status = "not_converged"
         scored = failure is None
         usage = _usage(replies)
@@ -176,7 +209,8 @@ class Measurement:
             flags=[*self.delivery.flags, *(last.flags if last else ())],
             repairs=list(self.graded.repairs if self.graded else self.delivery.repairs),
             confinement=self.sandbox.layer if scored and self.sandbox else None,
-            stop_reason=last.stop_reason if last else None,
+            agent=self.agent,
+            stop_reason=stop,
             usage=usage,
             speed=self._speed(replies),
             caps=caps,
@@ -219,6 +253,7 @@ class Measurement:
             "variant": str(self.variant),
             "profile": self.profile.name,
             "harness": harness().version,
+            **({"faults": fingerprint(list(map(repr, self.schedule.faults)))} if self.schedule.faults else {}),
         }
 
     def _converse(self, instance: Instance, messages: list[Message]) -> Transcript:
@@ -226,6 +261,7 @@ class Measurement:
         turns = [turn_of(message) for message in messages]
         failure: RuntimeFailure | None = None
         card: ModelCard | None = None
+        end: str | None = None
         started = now()
         try:
             runtime, card = self.model.open()
@@ -233,22 +269,54 @@ class Measurement:
                 self._script(instance)
             started = now()
             with self.model.exclusive(), self.folder.wire(self.stem) as wire:
-                turns.append(ask(messages, cap, seed, runtime, card, self.profile, keep_wire(wire)))
+                if instance.spec.mode == "agent":
+                    chat = live(runtime, card, self.profile, seed, keep_wire(wire))
+                    end = self._work(chat, turns, lambda: self._transcript(turns, None, None, card, messages, started))
+                else:
+                    turns.append(ask(messages, cap, seed, runtime, card, self.profile, keep_wire(wire)))
         except RuntimeFailure as error:
             failure = error
             self.model.broke(error)
             if isinstance(error, Spoilt):
                 turns.append(error.turn)
+        return self._transcript(turns, failure, end, card, messages, started)
+
+    def _work(self, chat: Chat, turns: list[Turn], so_far: Callable[[], Transcript]) -> str | None:
+        """Have the conversation of an agent, saved after every step; gives what ended it."""
+        folder, name = self.folder, self._transcript_name
+
+        def save(said: Sequence[Turn]) -> None:
+            turns[:] = said
+            folder.write_compact(name, so_far())
+
+        run_tests = tester(self.sandbox)
+        work = conversation_of(self.item, self.instance, self.schedule, self.profile, chat, run_tests, save)
+        try:
+            work.work()
+        finally:
+            turns[:] = work.turns or turns
+        return work.end
+
+    def _transcript(
+        self,
+        turns: Sequence[Turn],
+        failure: RuntimeFailure | None,
+        end: str | None,
+        card: ModelCard | None,
+        messages: Sequence[Message],
+        started: str,
+    ) -> Transcript:
         return Transcript(
             item=self.item.spec.id,
             variant=self.variant,
             run=self.run,
             ref=self.model.spec.ref,
-            turns=turns,
+            turns=list(turns),
             failure={"status": failure.status, "reason": redacted(failure.reason)} if failure else None,
-            max_tokens=cap,
+            end=end,
+            max_tokens=self.profile.max_tokens(self.item.spec),
             context=card.context if card else None,
-            seed=seed,
+            seed=self.profile.seed(self.run),
             fingerprints=self._parts(messages, card),
             started=started,
             finished=now(),
@@ -276,7 +344,7 @@ class Measurement:
             raise Unmeasured("unsupported", f"no transcript of this node is saved in {source.name}")
         current = {
             **saved.fingerprints,
-            "messages": self._parts(messages, None)["messages"],
+            **{name: part for name, part in self._parts(messages, None).items() if name in ("messages", "faults")},
             "harness": harness().version,
         }
         reuse = compare(saved.fingerprints, current, "", "")
@@ -291,7 +359,9 @@ class Measurement:
     def _caps(self, replies: Sequence[Turn], usage: TokenUse) -> dict[str, CapUse]:
         if not replies or self.model.spec.is_reference or self.transcript is None:
             return {}
-        call = replies[-1].usage or {}
+        last = replies[-1].usage or {}
+        calls = [turn.usage or {} for turn in replies]
+        call = {name: max((c[name] for c in calls if c.get(name) is not None), default=None) for name in LARGEST}
         used: dict[str, tuple[float | None, float]] = {
             "max_tokens": (usage.completion_tokens, self.transcript.max_tokens),
             "call_timeout_s": (call.get("elapsed_s"), self.profile.limit("call_timeout_s")),
@@ -299,8 +369,11 @@ class Measurement:
             "stall_s": (call.get("longest_gap_s"), self.profile.limit("stall_s")),
             "reply_bytes": (call.get("reply_bytes"), self.profile.limit("reply_bytes")),
         }
-        if self.transcript.context is not None and usage.prompt_tokens is not None:
-            used["context"] = (usage.prompt_tokens + (usage.completion_tokens or 0), self.transcript.context)
+        if self.transcript.context is not None and last.get("prompt_tokens") is not None:
+            length = last["prompt_tokens"] + (last.get("completion_tokens") or 0)
+            used["context"] = (length, self.transcript.context)
+        if self.agent is not None:
+            used["agent_max_turns"] = (self.agent.turns, self.profile.limit("agent_max_turns"))
         return {
             name: CapUse(used=round(value, 3), cap=cap, share=round(value / cap, 4))
             for name, (value, cap) in used.items()

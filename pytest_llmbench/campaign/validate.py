@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from pytest_llmbench.bank import Item
+from pytest_llmbench.campaign.agents import converse_scripted
 from pytest_llmbench.campaign.models import ModelSpec, expand
 from pytest_llmbench.grading.grade import delivery_of, grade
+from pytest_llmbench.harness.assignment import deliver
 from pytest_llmbench.harness.frozen import Profile
 from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import opening
@@ -64,7 +66,11 @@ def score_references(item: Item, variants: int, sandbox: Sandbox | None = None) 
 
 def _score(spec: ModelSpec, item: Item, variant: int, run: int, sandbox: Sandbox | None) -> tuple[Decimal, str | None]:
     instance = item.build(variant, run)
-    content = conversation(spec.kind, spec.name, item.task, instance)(opening(instance))
-    rows = grade(item.task, instance, delivery_of(item.spec, content), sandbox).rows
+    script = conversation(spec.kind, spec.name, item.task, instance)
+    if item.spec.mode == "agent":
+        delivery = deliver(instance, converse_scripted(item, instance, Profile(), script, sandbox))
+    else:
+        delivery = delivery_of(item.spec, script(opening(instance)))
+    rows = grade(item.task, instance, delivery, sandbox).rows
     wrong = deviation(spec, item, rows)
     return sum((row.earned for row in rows), Decimal(0)), wrong and f"variant {variant} run {run}: {wrong}"

@@ -40,6 +40,16 @@ class Limit(Strict):
         return self.smoke if profile == "smoke" and self.smoke is not None else self.value
 
 
+class ToolText(Strict):
+    """One tool of agent items, in the words that the model gets."""
+
+    description: str
+    arguments: Mapping[str, str] = Field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    block: str | None = None
+    """Its last argument, which may have several lines."""
+
+
 class Harness(Strict):
     """``frozen.toml``."""
 
@@ -48,6 +58,7 @@ class Harness(Strict):
     texts: Mapping[str, str]
     sampling: Mapping[Sampling, str]
     policies: Mapping[str, str]
+    tools: Mapping[str, ToolText]
     limits: Mapping[str, Limit]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_llmbench.harness.frozen import harness
 from pytest_llmbench.harness.reply import render_reply
+from pytest_llmbench.harness.scripted import finisher, scripted
 from pytest_llmbench.runtimes.base import Conversation, Message
 from pytest_llmbench.spec import Instance, Reference, Task
 
@@ -24,6 +25,8 @@ def conversation(kind: str, name: str, task: Task, instance: Instance) -> Conver
     if kind == "null":
         return NULLS[name](instance)
     reference = task.golden(instance) if kind == "golden" else task.defects(instance)[name or "defective"]
+    if reference.agent is not None:
+        return scripted(reference.agent)
     text = reply_text(reference)
     return lambda history: text
 
@@ -61,9 +64,14 @@ def _random(instance: Instance) -> Conversation:
     return lambda history: text
 
 
+def _finish(instance: Instance) -> Conversation:
+    return scripted(finisher) if instance.spec.mode == "agent" else _silent(instance)
+
+
 NULLS: Mapping[str, Callable[[Instance], Conversation]] = {
     "silent": _silent,
     "echo": _echo,
     "constant": _constant,
     "random": _random,
+    "finish": _finish,
 }

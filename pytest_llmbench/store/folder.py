@@ -7,8 +7,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,9 @@ MANIFEST, PLAN, REPORT, ENVIRONMENT, EVENTS = (
     "environment.json",
     "events.jsonl",
 )
+
+
+Document = TypeVar("Document", bound=BaseModel)
 
 
 class StoreError(Exception):
@@ -89,6 +93,10 @@ class RunFolder:
         data = document.model_dump(mode="json", by_alias=True) if isinstance(document, BaseModel) else document
         return self.write_text(name, dump(data))
 
+    def write_compact(self, name: str, document: BaseModel) -> Path:
+        """Write one JSON file atomically, on one line: for what is written again and again."""
+        return self.write_text(name, document.model_dump_json(by_alias=True) + "\n")
+
     def write_text(self, name: str, text: str) -> Path:
         """Write one text file atomically, in UTF-8; what cannot be encoded is written as an escape."""
         target = self.path / name
@@ -133,6 +141,7 @@ class RunFolder:
                 "repairs": list(delivery.repairs),
                 "unknown_files": [escaped(name) for name in delivery.unknown_files],
                 "no_answer": delivery.no_answer,
+                "work": None if delivery.work is None else asdict(delivery.work),
             },
         )
         for name, text in delivery.files.items():
@@ -146,6 +155,26 @@ class RunFolder:
         for path in sorted((self.path / "records").glob("*.json")):
             yield read_json(path)
 
+    def transcripts(self) -> Iterator[Transcript]:
+        """Every saved transcript, in file name order.
+
+        Raises:
+            StoreError: where one is torn or of another schema.
+        """
+        for path in sorted((self.path / "transcripts").glob("*.json")):
+            saved = self.transcript(path.stem)
+            if saved is not None:
+                yield saved
+
+    def record(self, stem: str) -> Record | None:
+        """The record of a node, None where there is none.
+
+        Raises:
+            StoreError: where the file is torn or of another schema.
+        """
+        path = self.path / "records" / f"{stem}.json"
+        return _model(path, Record) if path.exists() else None
+
     def transcript(self, stem: str) -> Transcript | None:
         """The saved transcript of a node, None where there is none.
 
@@ -153,12 +182,16 @@ class RunFolder:
             StoreError: where the file is torn or of another schema.
         """
         path = self.path / "transcripts" / f"{stem}.json"
-        if not path.exists():
-            return None
-        try:
-            return Transcript.model_validate(read_json(path))
-        except ValidationError as error:
-            raise StoreError(f"{path}: not a transcript this version can read: {error.errors()[0]['msg']}") from None
+        return _model(path, Transcript) if path.exists() else None
+
+
+def _model(path: Path, kind: type[Document]) -> Document:
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        raise StoreError(
+            f"{path}: not a {kind.__name__.lower()} this version can read: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def _refused(target: Path, error: OSError) -> StoreError:

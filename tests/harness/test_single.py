@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_llmbench.bank import Item, load_bank, packaged_bank
+from pytest_llmbench.campaign.agents import messages_of
 from pytest_llmbench.campaign.measure import speed
 from pytest_llmbench.campaign.models import speeds_stable
 from pytest_llmbench.harness.frozen import PROFILES, Profile, delivery_form, harness
@@ -99,17 +100,18 @@ def test_a_reply_that_filled_the_window_is_not_measured() -> None:
 
 
 def test_the_history_starts_with_a_system_message_and_states_the_form_once() -> None:
-    for item in ITEMS:
+    for item in (item for item in ITEMS if item.spec.mode == "single"):
         system, user = opening(item.build(0, 1))
         assert (system.role, user.role) == ("system", "user")
         assert user.content.count(delivery_form(item.spec)) == 1
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
-def test_every_task_so_far_fits_a_2048_token_model_under_smoke(item: Item) -> None:
-    smoke = Profile("smoke")
-    messages = opening(item.build(0, 1))
-    assert estimate(messages, smoke) + smoke.max_tokens(item.spec) < smoke.count("context")
+def test_every_task_but_the_long_one_fits_the_smoke_window(item: Item) -> None:
+    smoke, instance = Profile("smoke"), item.build(0, 1)
+    messages = messages_of(instance, smoke) if item.spec.mode == "agent" else opening(instance)
+    fits = estimate(messages, smoke) + smoke.max_tokens(item.spec) < smoke.count("context")
+    assert fits == (item.spec.id != "A09")
 
 
 def test_the_second_run_of_one_prompt_has_no_prompt_speed() -> None:

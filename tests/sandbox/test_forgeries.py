@@ -31,7 +31,7 @@ def outcomes(
     files: dict[str, str], cases: Sequence[Case] = CASES, profile: Profile = "pure", module: str = "solution"
 ) -> list[Outcome]:
     with open_worker(confined(), files, module, profile=profile) as worker:
-        return judge(worker, cases, deadline_s=1.0)
+        return [judge(worker, [case], deadline_s=1.0)[0] for case in cases]
 
 
 def passed(files: dict[str, str], cases: Sequence[Case] = CASES, profile: Profile = "pure") -> int:
