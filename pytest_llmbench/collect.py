@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_llmbench.bank import BankError, Item, read_items
+from pytest_llmbench.campaign.agents import schedule_of
 from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.campaign.models import ModelSpec
 from pytest_llmbench.faults import Schedule
@@ -34,6 +35,7 @@ class ItemFile(pytest.File):
             items = read_items(self.path)
             for item in items:
                 session.take_up(item)
+                schedule_of(item, 1)
         except BankError as error:
             raise self.CollectError(str(error)) from None
         fixtures = self.session._fixturemanager.getfixtureinfo(self, run_item, None)  # type: ignore[arg-type]

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_llmbench.bank import BankError
 from pytest_llmbench.campaign.agents import schedule_of
-from pytest_llmbench.campaign.measure import NO_FAULTS, Measurement, Unmeasured
+from pytest_llmbench.campaign.measure import Measurement
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.collect import SESSION, BenchNode
 from pytest_llmbench.faults import Schedule
@@ -43,12 +42,7 @@ def llm_item(request: pytest.FixtureRequest, llm_runtime: Model) -> Measurement:
 @pytest.fixture
 def fault_schedule(llm_item: Measurement) -> Schedule:
     """The faults that the tools of an agent item have in this run; the same for every model."""
-    if llm_item.item.spec.mode != "agent":
-        return NO_FAULTS
-    try:
-        return schedule_of(llm_item.item, llm_item.run)
-    except BankError as error:
-        raise Unmeasured("harness_error", str(error)) from error
+    return schedule_of(llm_item.item, llm_item.run)
 
 
 @pytest.fixture

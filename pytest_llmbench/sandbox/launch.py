@@ -44,9 +44,9 @@ CORE_BYTES: Final = 1
 """Size of a core dump. At one byte the kernel gives nothing to a program that collects dumps either."""
 CPU_MARGIN_S: Final = 2
 """Seconds by which the kernel's own limit lies above the one that is watched and named."""
-SHARED_COUNT_FACTOR: Final = 2
-"""Where the kernel counts all processes of a user together, others may start some meanwhile: so many times the limit is
-left, and the watch holds the limit itself."""
+SHARED_COUNT_FACTOR: Final = 4
+"""Where the kernel counts all processes of a user together, a program that can only make threads gets so many times its
+limit, so that a neighbour that uses up its own does not stop it; the watch holds the limit itself."""
 MASK_BYTES: Final = 4_096
 """Size of the empty file systems that hide folders of packages."""
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom")
@@ -236,7 +236,8 @@ def _most_processes(start: Launch, user: int | None) -> int:
         return start.limits.processes
     if start.layer == "bubblewrap" and _kernel_version() >= k.KERNEL_OF_NPROC_BY_NAMESPACE:
         return start.limits.processes + start.supervised
-    return SHARED_COUNT_FACTOR * start.limits.processes + start.supervised + _tasks_of_user()
+    factor = SHARED_COUNT_FACTOR if start.profile == "pure" else 1
+    return factor * start.limits.processes + start.supervised + _tasks_of_user()
 
 
 def _kernel_version() -> tuple[int, ...]:

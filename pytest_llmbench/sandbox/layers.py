@@ -151,6 +151,7 @@ def _left_open(name: str) -> list[str]:
             words.append("also where only root may look, for the interpreter lies in such a place")
         elif os.geteuid() != 0:
             words.append("changing modes and times of files succeeds without effect, inside too")
+            words.append("programs in profile tool that run at the same time share one count of processes")
     if name == "seatbelt":
         words.append("never tried on a Mac; memory, disk and processes are watched, the kernel limits less")
     return words
