@@ -112,6 +112,9 @@ class Jail:
         os.set_blocking(self._stdout, False)
         self._readable = select.poll()
         self._readable.register(self._stdout, select.POLLIN)
+        self._told = select.poll()
+        if self._status is not None:
+            self._told.register(self._status, select.POLLIN)
         self._buffer = bytearray()
         self._searched = 0
         self._closed = False
@@ -211,11 +214,11 @@ class Jail:
         if self._status is None:
             await_end(self._process)
         else:
-            select.select([self._status], [], [])
+            self._told.poll()
 
     def _main_ended(self) -> bool:
         """Whether the program itself is over; what it started may still run."""
-        if self._status is not None and select.select([self._status], [], [], 0)[0]:
+        if self._status is not None and self._told.poll(0):
             return True
         return self._top_ended()
 

@@ -121,7 +121,9 @@ def _failure(sandbox: Sandbox) -> str | None:
             arguments = [str(secret), str(victim), str(listener.getsockname()[1])]
             with sandbox.workdir({}) as workdir:
                 ending = sandbox.run(Path(probe.__file__), arguments, workdir)
-            knocked = bool(select.select([listener], [], [], 0)[0])
+            knock = select.poll()
+            knock.register(listener, select.POLLIN)
+            knocked = bool(knock.poll(0))
         first, *reached, last = ending.output.decode(errors="replace").split() or ["", ""]
         if (first, last) != (probe.FIRST_LINE, probe.LAST_LINE):
             said = ending.errors.decode(errors="replace").strip() or str(ending)

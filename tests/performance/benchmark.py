@@ -1,6 +1,6 @@
 """Speed of the plugin, as ratios against the bare thing in the same run. Run it by hand; nothing asserts these figures.
 
-usage: python tests/performance/benchmark.py [unused] [collect] [node] [reply]
+usage: python tests/performance/benchmark.py [PART ...], with the names of the functions below; all without one
 """
 
 from __future__ import annotations
@@ -19,8 +19,20 @@ from pathlib import Path
 
 import httpx
 
+from pytest_llmbench.bank import load_bank
+from pytest_llmbench.campaign.agents import converse_scripted
+from pytest_llmbench.grading.grade import grade
+from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.references import conversation
+from pytest_llmbench.harness.reply import parse_reply
+from pytest_llmbench.sandbox.calls import open_worker
+from pytest_llmbench.sandbox.layers import choose
+
+BANK = Path(__file__).resolve().parents[2] / "items"
 ENTRIES = 10_000
 NODES = 300
+STARTS = 30
+CALLS = 2_000
 
 
 def seconds(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> tuple[float, int]:
@@ -144,10 +156,6 @@ def node(folder: Path) -> None:
 
 def reply(folder: Path) -> None:
     """Parsing and grading of hostile replies of the largest size."""
-    from pytest_llmbench.bank import load_bank
-    from pytest_llmbench.grading.grade import grade
-    from pytest_llmbench.harness.reply import parse_reply
-
     texts: dict[str, str] = {
         "fences": "```md\n" * 170_000,
         "open fences": "notice.txt\n````\nx\n" * 50_000,
@@ -158,19 +166,103 @@ def reply(folder: Path) -> None:
         "quotes": "> " * 500_000,
         "thinking": "<think>" * 140_000,
     }
-    items = load_bank(Path(__file__).resolve().parents[2] / "items")
+    items = load_bank(BANK)
+    sandbox = choose(Profile().sandbox())
     for name, text in texts.items():
         worst = 0.0
         for item in items:
             before = time.perf_counter()
             answers = item.spec.answers
             delivery = parse_reply(text, "", files=item.spec.files, answers=answers.keys if answers else ())
-            grade(item.task, item.build(0, 1), delivery)
+            grade(item.task, item.build(0, 1), delivery, sandbox)
             worst = max(worst, time.perf_counter() - before)
         print(f"reply: {name}: {len(text)} characters, slowest item {worst:.2f} s")
 
 
-PARTS: dict[str, Callable[[Path], None]] = {"unused": unused, "collect": collect, "node": node, "reply": reply}
+def confined(folder: Path) -> None:
+    """A confined start against ``python -I -S -c pass``, alternating, the medians; a call into delivered code."""
+    sandbox = choose(Profile().sandbox())
+    program = folder / "empty.py"
+    program.write_text("")
+    bare: list[float] = []
+    ours: list[float] = []
+    with sandbox.workdir({}) as workdir:
+        for _ in range(STARTS):
+            bare.append(seconds([sys.executable, "-I", "-S", "-c", "pass"], folder)[0])
+            before = time.perf_counter()
+            sandbox.run(program, [], workdir)
+            ours.append(time.perf_counter() - before)
+    first, second = statistics.median(bare), statistics.median(ours)
+    print(f"confined: start {1000 * second:.1f} ms against {1000 * first:.1f} ms (ratio {second / first:.2f})")
+    with open_worker(sandbox, {"sums.py": "def add(a, b):\n    return a + b\n"}, "sums") as worker:
+        worker.call("add", 1, 2)
+        before = time.perf_counter()
+        for _ in range(CALLS):
+            worker.call("add", 1, 2)
+        print(f"confined: call {1000 * (time.perf_counter() - before) / CALLS:.3f} ms in {sandbox.layer}")
+
+
+def references(folder: Path) -> None:
+    """Golden and every defective reference of level A, with one worker and with two."""
+    base = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "--llm-model=golden,defective:all",
+        "-m",
+        "levelA",
+    ]
+    for workers in ([], ["-n", "2"]):
+        taken, memory = seconds([*base, *workers, f"--llm-report-dir={folder}/run{len(workers)}", str(BANK)], folder)
+        print(f"references: {' '.join(workers) or 'one process'} {taken:.1f} s, {memory} MiB")
+
+
+def hostile(folder: Path) -> None:
+    """What a hostile delivery costs, and what it costs its neighbour."""
+    sandbox = choose(Profile().sandbox())
+    sources = {
+        "honest": "",
+        "busy loop": "while True:\n    pass\n",
+        "flood": "import os\nwhile True:\n    os.write(1, b'x' * 65536)\n",
+        "fork bomb": "import os\nwhile True:\n    os.fork()\n",
+        "memory": "x = []\nwhile True:\n    x.append(bytearray(1 << 20))\n",
+    }
+    for name, source in sources.items():
+        before = time.perf_counter()
+        with open_worker(sandbox, {"a.py": f"{source}def add(a, b):\n    return a + b\n"}, "a") as worker:
+            result = worker.call("add", 1, 2)
+        print(f"hostile: {name} {time.perf_counter() - before:.2f} s, {result}")
+
+
+def agents(folder: Path) -> None:
+    """Golden over every agent item and three runs; time per turn without the tests that ``run_tests`` runs."""
+    sandbox, profile = choose(Profile().sandbox()), Profile()
+    for item in load_bank(BANK):
+        if item.spec.mode != "agent":
+            continue
+        for run in (1, 2, 3):
+            instance = item.build(0, run)
+            script = conversation("golden", "", item.task, instance)
+            before = time.perf_counter()
+            done = converse_scripted(item, instance, profile, script, sandbox)
+            taken = time.perf_counter() - before
+            ran = sum(call.tool == "run_tests" for call in done.calls)
+            print(f"agents: {item.spec.id} run {run}: {taken:.2f} s, {done.record().turns} turns, {ran} with tests")
+
+
+PARTS: dict[str, Callable[[Path], None]] = {
+    "unused": unused,
+    "collect": collect,
+    "node": node,
+    "reply": reply,
+    "confined": confined,
+    "references": references,
+    "hostile": hostile,
+    "agents": agents,
+}
 
 
 if __name__ == "__main__":
