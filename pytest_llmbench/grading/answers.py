@@ -6,6 +6,9 @@ from decimal import Decimal
 
 from pytest_llmbench.spec import Delivery, Instance, Verdict
 
+SHOWN_CHARS = 80
+"""Part of an answer that the evidence shows."""
+
 
 def grade_answers(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """One verdict per answer key; the row of key ``k`` is ``q<k>`` in lower case. Equality is exact."""
@@ -19,8 +22,8 @@ def _verdict(key: str, expected: int | Decimal, delivery: Delivery) -> Verdict:
         return Verdict(row, False, f"no answer {key} was given; expected {expected}")
     if answer.value is None:
         return Verdict(
-            row, False, f"{answer.raw[:80]!r} is not a usable number ({answer.problem}); expected {expected}"
+            row, False, f"{answer.raw[:SHOWN_CHARS]!r} is not a usable number ({answer.problem}); expected {expected}"
         )
     if answer.value != expected:
-        return Verdict(row, False, f"answered {answer.raw[:80]!r}; expected {expected}")
-    return Verdict(row, True, f"answered {answer.raw[:80]!r}")
+        return Verdict(row, False, f"answered {answer.raw[:SHOWN_CHARS]!r}; expected {expected}")
+    return Verdict(row, True, f"answered {answer.raw[:SHOWN_CHARS]!r}")

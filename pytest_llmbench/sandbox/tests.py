@@ -85,7 +85,11 @@ def modules() -> list[str]:
     for top, folders, files in os.walk(HOME):
         folders[:] = sorted(folder for folder in folders if folder.isidentifier() and folder != "__pycache__")
         package = os.path.relpath(top, HOME).replace(os.sep, ".").strip(".")
-        found += [".".join(filter(None, (package, name[:-3]))) for name in sorted(files) if PATTERN.fullmatch(name)]
+        found += [
+            ".".join(filter(None, (package, name.removesuffix(".py"))))
+            for name in sorted(files)
+            if PATTERN.fullmatch(name)
+        ]
     return found
 
 
