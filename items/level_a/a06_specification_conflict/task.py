@@ -25,6 +25,7 @@ MOST_LINES = 5
 DRAWN = 14
 """Loads that are drawn, beside those that the file of loads describes."""
 ORDERS = 5
+"""Orders that count; one more, the last in time, has been revoked."""
 LINE_CHARS = 80
 AMENDED = 0.45
 """Share of the other sections that an order has amended."""
@@ -33,16 +34,15 @@ MONTHS = (
     *("August", "September", "October", "November", "December"),
 )
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-ORDINALS = ("seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
-FIRST_ORDINAL = 7
+TIMES = {2: "twice", 3: "three times"}
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "plain": ("weighing", "refusal"),
     "converted": ("minimum", "free"),
-    "boundary": ("sorting", "rebate"),
+    "boundary": ("sorting", "rebate", "heavy"),
 }
-"""The points that two sections, p and q, rule on, by the row of their kind. One of each kind is planted, the other
-looks alike and is none."""
+"""The points that two sections, p and q, rule on, by the row of their kind. One of each kind is planted, the others
+look alike and are none."""
 
 SETTLED = {
     "weighing": "weighing",
@@ -51,11 +51,24 @@ SETTLED = {
     "free": "free",
     "sorting": "sorted_from",
     "rebate": "rebate_from",
+    "heavy": "heavy_from",
 }
 """The field of ``Rules`` that a topic settles."""
 
-EXCEPTIONS = (("basic", "reduced"), ("standing", "capped"))
+EXCEPTIONS = (
+    ("basic", "reduced"),
+    ("reduced", "heavy_p"),
+    ("reduced", "heavy_q"),
+    ("standing", "capped"),
+    ("standing", "capped_q"),
+    ("capped", "uncapped"),
+    ("rebate", "limited"),
+    ("rounding", "floored"),
+)
 """Sections and the exceptions to them that call themselves one."""
+
+RESTATED = (("capped", "capped_q"), ("limit_p", "limit_q"))
+"""Sections that always state the same, in other units."""
 
 EDITS = {
     "rounds_half_to_even": ("ROUND_HALF_UP", "ROUND_HALF_EVEN"),
@@ -85,14 +98,18 @@ class Rules:
     top: int
     minimum: int
     percent: int
+    heavy_from: int
     sorted_from: int
     sorting: int
+    portion: int
     free: int
     slot_minutes: int
     standing: int
     most_slots: int
     rebate_from: int
     rebate: int
+    plain: str
+    most_weighings: int
     weighing: int
     refusal: int
 
@@ -123,6 +140,8 @@ class Book:
     """Number of a section by its name, in the order of the document."""
     orders: Mapping[str, tuple[int, ...]]
     """The orders that amended a section, by their place in time."""
+    revoked: Collection[str]
+    """The sections that the last order amended, which has been revoked."""
     tie: str
     """``lower`` or ``higher``: which of two sections with the same date prevails."""
 
@@ -142,6 +161,11 @@ class Book:
             return 0 if one > two else 1
         return self.lower(topic) if self.tie == "lower" else 1 - self.lower(topic)
 
+    def unrevoked(self) -> Book:
+        """The same book for who overlooks that the last order has been revoked."""
+        counted = {name: (*at, ORDERS) if name in self.revoked else at for name, at in self.orders.items()}
+        return replace(self, orders=counted, revoked=())
+
     def resolved(self, side: Callable[[str], int]) -> Rules:
         """The rules where ``side`` says of each planted topic whether p (0) or q (1) prevails."""
         settled: dict[str, Any] = {SETTLED[t]: self.stated[t][side(t)] for t in self.planted.values()}
@@ -157,6 +181,11 @@ def half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
+def rounded_up(number: int, step: int) -> int:
+    """The least multiple of ``step`` that is not below ``number``."""
+    return -(-number // step) * step
+
+
 def settle(rules: Rules, load: Load) -> dict[str, int | str | None]:
     """The settlement of a load, as the delivered function must return it."""
     net = (load.gross - load.tare) // rules.step * rules.step
@@ -165,28 +194,45 @@ def settle(rules: Rules, load: Load) -> dict[str, int | str | None]:
         due["refusal"] = rules.refusal
         return {"net": net, "band": None, **due, "total": rules.refusal}
     band = (load.foreign > rules.first_to) + (load.foreign > rules.second_to)
-    share = rules.percent if load.supplier == rules.reduced else 100
+    to_sort = load.foreign >= rules.sorted_from
+    share = rules.percent if load.supplier == rules.reduced and net < rules.heavy_from else 100
     due["basic"] = half_up(max(net, rules.minimum) * rules.rates[band] * share, 100 * 100)
-    if load.earlier >= rules.rebate_from - 1:
-        due["rebate"] = half_up(due["basic"] * rules.rebate, 100)
-    if load.foreign >= rules.sorted_from:
-        due["sorting"] = half_up(net * rules.sorting, 100)
-    slots = max(0, -((rules.free - load.stay) // rules.slot_minutes))
-    due["standing"] = rules.standing * (min(slots, rules.most_slots) if load.supplier == rules.capped else slots)
+    if to_sort:
+        due["sorting"] = half_up(rounded_up(net, rules.portion) * rules.sorting, 100)
     due["weighing"] = rules.weighing
-    total = due["basic"] + due["sorting"] + due["standing"] + due["weighing"] - due["rebate"]
+    if load.earlier >= rules.rebate_from - 1:
+        due["rebate"] = (due["basic"] + due["sorting"]) * rules.rebate // 100
+        if load.supplier == rules.plain:
+            due["rebate"] = min(due["rebate"], rules.most_weighings * due["weighing"])
+    slots = rounded_up(max(load.stay - rules.free, 0), rules.slot_minutes) // rules.slot_minutes
+    if load.supplier == rules.capped and not to_sort:
+        slots = min(slots, rules.most_slots)
+    due["standing"] = rules.standing * slots
+    total = sum(due.values()) - 2 * due["rebate"]
     return {"net": net, "band": rules.bands[band], **due, "total": total}
 
 
-def half_net(rules: Rules, least: int) -> int:
-    """A net weight above ``least`` whose reduced charge in the first band is an even number of cents and a half.
+def half_sorted(rules: Rules) -> int:
+    """A net weight whose sorting charge is an even number of cents and a half; portion / 50 and rate are odd."""
+    weights = range(rules.portion, 100 * rules.portion, rules.portion)
+    weight = next(weight for weight in weights if weight * rules.sorting % 200 == 50)
+    return weight // rules.step * rules.step
 
-    There is one wherever rate and percentage are odd.
-    """
-    cent = 100 * 100
-    product = rules.rates[0] * rules.percent
-    weights = range(least + 20 - least % 20, least + 20 * cent, 20)
-    return next(net for net in weights if net * product % (2 * cent) == cent // 2)
+
+def part_rebated(rules: Rules) -> int:
+    """A net weight whose rebate in the first band is by half a cent or more above a whole one."""
+    weights = range(5000, 9000, rules.step)
+    return next(net for net in weights if half_up(net * rules.rates[0], 100) * rules.rebate % 100 >= 50)
+
+
+def twice_rounded(rules: Rules) -> int:
+    """A net weight whose rebate in the first band is another if the basic charge is not rounded before."""
+    weights = range(5000, 50_000, rules.step)
+    return next(
+        net
+        for net in weights
+        if half_up(net * rules.rates[0], 100) * rules.rebate // 100 != net * rules.rates[0] * rules.rebate // 10_000
+    )
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
@@ -239,27 +285,39 @@ def _figures(seed: random.Random) -> dict[str, int]:
     first_to, second_to = seed.randrange(11, 24), seed.randrange(35, 65, 5)
     rate_1 = 10 * seed.randrange(24, 33) + seed.choice((1, 3, 7, 9))
     rate_2 = rate_1 + 5 * seed.randrange(12, 26) + 1
+    opening = seed.randrange(300, 425, 5)
+    slot_minutes, shift, step = seed.choice((12, 15, 20)), seed.choice((360, 420, 480)), seed.choice((10, 20))
     return {
-        "small_kg": seed.choice((20, 40, 60)),
-        "larges": seed.choice((10, 12, 14, 16)),
+        "litres": seed.choice((80, 100)),
+        "density": seed.choice((250, 300, 350, 400, 450)),
+        "larges": seed.choice((10, 12, 14)),
         "whole": seed.choice((1, 2)),
         "rest": seed.randrange(2, 7),
-        "slot_minutes": seed.choice((12, 15, 20)),
+        "slot_minutes": slot_minutes,
+        "shift_slots": shift // slot_minutes,
+        "opening": opening,
+        "closing": opening + 2 * shift,
         "free_slots": seed.randrange(3, 6),
-        "step": seed.choice((10, 20)),
+        "step": step,
         "first_to": first_to,
         "second_from": first_to + 1,
         "second_to": second_to,
         "third_from": second_to + 1,
         "top": seed.randrange(100, 150, 10),
+        "sample": seed.choice((2, 3, 4, 5)),
         "rate_1": rate_1,
         "rate_2": rate_2,
         "rate_3": rate_2 + 5 * seed.randrange(20, 40) + 2,
         "percent": seed.choice((81, 83, 85, 87, 89, 91)),
-        "sorting": 5 * seed.randrange(25, 45) + 2,
+        "above": 5 * seed.randrange(1, step // 5),
+        "below": 5 * seed.randrange(step // 5),
+        "sorting": 10 * seed.randrange(12, 22) + seed.choice((1, 3, 7, 9)),
+        "portion": seed.choice((50, 150)),
         "standing": seed.randrange(250, 460, 10),
         "most_slots": seed.randrange(3, 6),
         "rebate": seed.randrange(4, 10),
+        "most_weighings": seed.choice(tuple(TIMES)),
+        "origin": seed.randrange(2),
         "tested": seed.choice((6, 12, 18)),
         "degrees": seed.randrange(55, 80, 5),
         "keep_accepted": seed.choice((14, 21)),
@@ -270,17 +328,19 @@ def _figures(seed: random.Random) -> dict[str, int]:
 
 def _stated(seed: random.Random, figures: Mapping[str, int], planted: Collection[str]) -> dict[str, tuple[int, int]]:
     """What the two sections of every topic state: the same, but for the planted ones."""
-    minimum = figures["small_kg"] * (figures["larges"] * figures["whole"] + figures["rest"])
+    step, small_kg = figures["step"], figures["litres"] * figures["density"] // 1000
+    minimum = small_kg * (figures["larges"] * figures["whole"] + figures["rest"])
     free = figures["slot_minutes"] * figures["free_slots"]
     weighing, refusal = seed.randrange(380, 560, 10), seed.randrange(1400, 2600, 50)
-    rebate = FIRST_ORDINAL + seed.randrange(len(ORDINALS))
+    rebate, heavy = seed.randrange(7, 13), step * seed.randrange(4000 // step, 6000 // step)
     apart = {
         "weighing": (weighing, weighing + seed.choice((-90, -70, -40, 40, 70, 90))),
         "refusal": (refusal, refusal + seed.choice((-350, -200, -150, 150, 200, 350))),
-        "minimum": (minimum + figures["small_kg"] * seed.choice((-3, -2, -1, 1, 2, 3)), minimum),
+        "minimum": (minimum + small_kg * seed.choice((-3, -2, -1, 1, 2, 3)), minimum),
         "free": (free + seed.choice((-10, -5, 5, 10)), free),
-        "sorting": (figures["third_from"], figures["second_to"]),
+        "sorting": (figures["third_from"], figures["third_from"] + seed.choice((-1, 1))),
         "rebate": (rebate, rebate + seed.choice((-1, 1))),
+        "heavy": (heavy, heavy + step * seed.choice((-1, 1))),
     }
     alike = {"minimum": minimum, "free": free}
     return {
@@ -297,6 +357,7 @@ def _book(
     rules = Rules(
         bands=(names["band_1"], names["band_2"], names["band_3"]),
         rates=(figures["rate_1"], figures["rate_2"], figures["rate_3"]),
+        plain=names["plain"],
         reduced=names["reduced"],
         capped=names["capped"],
         **{name: figures[name] for name in Rules.__annotations__ if name in figures},
@@ -307,17 +368,19 @@ def _book(
         for chapter, (_, sections) in enumerate(chapters, 1)
         for place, (name, _) in enumerate(sections, 1)
     }
-    undated = Book(rules, stated, planted, numbers, {}, seed.choice(("lower", "higher")))
-    book = replace(undated, orders=_amended(seed, undated, [name for name, _ in chapters[-1][1]]))
+    undated = Book(rules, stated, planted, numbers, {}, (), seed.choice(("lower", "higher")))
+    amendable = [name for _, sections in chapters[:-1] for name, _ in sections]
+    book = replace(undated, orders=_amended(seed, undated, amendable))
+    book = replace(book, revoked=_revoked(seed, book, amendable))
     return replace(book, rules=book.resolved(book.prevails))
 
 
-def _amended(seed: random.Random, book: Book, fixed: Collection[str]) -> dict[str, tuple[int, ...]]:
+def _amended(seed: random.Random, book: Book, amendable: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """The orders by section. Of the contradictions one has two sections of the same date; one has a section that was
     amended before and after the other; and in at least one the date overrules what the numbers alone would say."""
     orders: dict[str, tuple[int, ...]] = dict.fromkeys(book.numbers, ())
-    for name in book.numbers:
-        if name not in fixed and seed.random() < AMENDED:
+    for name in amendable:
+        if seed.random() < AMENDED:
             orders[name] = (seed.randrange(ORDERS),)
     same, later, again = seed.sample(sorted(book.planted.values()), len(book.planted))
     for topic, swapped in zip((later, again), seed.choice(((1, 0), (0, 1), (1, 1))), strict=True):
@@ -332,11 +395,21 @@ def _amended(seed: random.Random, book: Book, fixed: Collection[str]) -> dict[st
     return orders
 
 
+def _revoked(seed: random.Random, book: Book, amendable: Collection[str]) -> Collection[str]:
+    """The sections of the order that was revoked: the weaker one of a contradiction among them, so that who overlooks
+    this resolves it wrongly."""
+    dated = [topic for topic in book.planted.values() if book.orders[f"{topic}_p"] != book.orders[f"{topic}_q"]]
+    topic = seed.choice(dated)
+    weaker = f"{topic}_{'qp'[book.prevails(topic)]}"
+    aside = [name for name in amendable if name.rpartition("_")[0] not in book.planted.values()]
+    return {weaker, *seed.sample(sorted(aside), 3)}
+
+
 def _worded(book: Book, names: Mapping[str, str], figures: Mapping[str, int]) -> dict[str, object]:
     """What the sections of the topics state, in their words."""
     stated = book.stated
     whole = f"one {names['large']}" if figures["whole"] == 1 else f"two {names['large']}s"
-    bound = f"{figures['second_to'] / 10:g}"
+    opens, closes = (f"{minutes // 60}:{minutes % 60:02}" for minutes in (figures["opening"], figures["closing"]))
     return {
         "weighing_p": stated["weighing"][0],
         "weighing_q": stated["weighing"][1],
@@ -346,32 +419,40 @@ def _worded(book: Book, names: Mapping[str, str], figures: Mapping[str, int]) ->
         "minimum_q": f"{whole} and {NUMBERS[figures['rest']]} {names['small']}s",
         "free_p": stated["free"][0],
         "free_q": NUMBERS[figures["free_slots"]],
-        "sorted_if": f"at least {bound}" if stated["sorting"][1] == figures["second_to"] else f"more than {bound}",
-        "rebate_p": ORDINALS[stated["rebate"][0] - FIRST_ORDINAL],
+        "sorted_grams": stated["sorting"][1] * figures["sample"],
+        "rebate_p": stated["rebate"][0] - 1 + figures["origin"],
         "rebate_q": NUMBERS[stated["rebate"][1] - 1],
+        "heavy_p": stated["heavy"][0] - figures["above"],
+        "heavy_q": stated["heavy"][1] - figures["below"],
+        "most_standing": figures["most_slots"] * figures["standing"],
+        "rotting": f"{(1000 - figures['top'] - 1) / 10:.1f}",
+        "times": TIMES[figures["most_weighings"]],
+        "opens": opens,
+        "closes": closes,
     }
 
 
 def _dated(seed: random.Random, book: Book) -> dict[str, str]:
-    """The date of issue, the orders in an order that is not that of time, and the rule for equal dates."""
-    years = sorted(seed.sample(range(2006, 2025), ORDERS + 1))
+    """The date of issue, the orders in another order than that of time, which one is void, the rule for equal dates."""
+    years = sorted(seed.sample(range(2006, 2025), ORDERS + 2))
     issued, *days = [f"{seed.randrange(1, 29)} {seed.choice(MONTHS)} {year}" for year in years]
-    listed = list(range(ORDERS))
+    orders = book.unrevoked().orders
+    listed = list(range(ORDERS + 1))
     while listed in (sorted(listed), sorted(listed, reverse=True)):
         seed.shuffle(listed)
     texts = []
     for order in listed:
-        amended = [number for name, number in book.numbers.items() if order in book.orders[name]]
+        amended = [number for name, number in book.numbers.items() if order in orders[name]]
         if amended:
             texts.append(f"On {days[order]}: {', '.join(amended)}.")
-    return {"issued": issued, "orders": " ".join(texts), "tie": book.tie}
+    return {"issued": issued, "orders": " ".join(texts), "revoked": days[ORDERS], "tie": book.tie}
 
 
 def _loads(seed: random.Random, item: Item, book: Book, names: Mapping[str, str]) -> list[tuple[str, Load]]:
     """What every delivery is tried on: the loads of the hidden file, and drawn ones."""
     rules, stated = book.rules, book.stated
     free, minimum = sorted(stated["free"]), sorted(stated["minimum"])
-    rebate, longest = sorted(stated["rebate"]), rules.slot_minutes * rules.most_slots
+    rebate, heavy, longest = sorted(stated["rebate"]), sorted(stated["heavy"]), rules.slot_minutes * rules.most_slots
     bounds = {
         "step": rules.step,
         "slot": rules.slot_minutes,
@@ -386,7 +467,11 @@ def _loads(seed: random.Random, item: Item, book: Book, names: Mapping[str, str]
         "longest_high": free[1] + longest,
         "rebate_low": rebate[0],
         "rebate_high": rebate[1],
-        "half_net": half_net(rules, minimum[1]),
+        "heavy_low": heavy[0],
+        "heavy_high": heavy[1],
+        "half_sorted": half_sorted(rules),
+        "part_rebated": part_rebated(rules),
+        "twice_rounded": twice_rounded(rules),
     }
 
     def figure(written: int | str) -> int:
@@ -482,11 +567,12 @@ def defects(instance: Instance) -> Mapping[str, Reference]:
     files = golden(instance).files
     right = [book.pair(topic) for topic in book.planted.values()]
     alike = [book.pair(topic) for topics in TOPICS.values() for topic in topics if topic not in book.planted.values()]
+    restated = [(book.numbers[one], book.numbers[two]) for one, two in RESTATED]
     excepted = [(book.numbers[rule], book.numbers[exception]) for rule, exception in EXCEPTIONS]
     lower_wins = _written(instance, book.resolved(book.lower))
     declarations = {
         "lists_every_pair": _declared(combinations(book.numbers.values(), 2)),
-        "lists_lookalikes": _declared([*right, alike[0], excepted[0]]),
+        "lists_lookalikes": _declared([*right, alike[-1], excepted[0]]),
         "declares_in_prose": "".join(f"Section {one} contradicts section {two}.\n" for one, two in right),
         "declares_nothing": "There are no contradictions in section 1.1 or any other section.\n",
         **{f"misses_{row}": _declared(right[:at] + right[at + 1 :]) for at, row in enumerate(book.planted)},
@@ -495,11 +581,12 @@ def defects(instance: Instance) -> Mapping[str, Reference]:
         "lower_number_wins": lower_wins,
         "higher_number_wins": _written(instance, book.resolved(lambda topic: 1 - book.lower(topic))),
         "first_order_counts": _written(instance, book.resolved(lambda topic: book.prevails(topic, min))),
+        "revoked_order_counts": _written(instance, book.resolved(book.unrevoked().prevails)),
         **{f"resolves_{row}_wrong": _written(instance, book.wrong_on(topic)) for row, topic in book.planted.items()},
         **{name: files[CODE].replace(old, new) for name, (old, new) in EDITS.items()},
     }
     return {
-        "defective": Reference(files={CONFLICTS: _declared(alike + excepted), CODE: lower_wins}),
+        "defective": Reference(files={CONFLICTS: _declared([*alike[-2:], *restated, excepted[0]]), CODE: lower_wins}),
         "delivers_no_code": Reference(files={CONFLICTS: files[CONFLICTS]}),
         **{name: Reference(files={**files, CONFLICTS: text}) for name, text in declarations.items()},
         **{name: Reference(files={**files, CODE: text}) for name, text in code.items()},
