@@ -30,6 +30,8 @@ SQL_STEPS: Final = 10_000
 """Instructions of the database between two looks at a query."""
 SQL_LOOKS: Final = 2_000
 """Looks after which a query is stopped."""
+SQL_SEMICOLONS: Final = 500
+"""Semicolons inside one statement."""
 SQL_BYTES: Final = 65_536
 """Longest value and longest statement."""
 SQL_PAGES: Final = 4_096
@@ -270,12 +272,20 @@ def _without_now(name: str) -> Callable[..., Any]:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The single statements of a script."""
-    start = 0
+    """The single statements of a script.
+
+    Raises:
+        ToolError: for a statement that is not complete after ``SQL_SEMICOLONS`` semicolons.
+    """
+    start = looked = 0
     for end, char in enumerate(script):
-        if char == ";" and sqlite3.complete_statement(script[start : end + 1]):
+        if char != ";":
+            continue
+        if sqlite3.complete_statement(script[start : end + 1]):
             yield script[start : end + 1]
-            start = end + 1
+            start, looked = end + 1, 0
+        elif (looked := looked + 1) > SQL_SEMICOLONS:
+            raise ToolError(f"A statement holds more than {SQL_SEMICOLONS} semicolons: a quote may be open.")
     if script[start:].strip():
         yield script[start:]
 

@@ -309,3 +309,8 @@ def test_tests_that_never_end_are_stopped_by_a_named_limit() -> None:
     limits = type(small)(**{**small.__dict__, "cpu_s": 1.0, "wall_s": 8.0})
     run = confined_tests(choose(limits, allow_unconfined=True))
     assert "stopped: they ran into the limit cpu_s" in run({"test_it.py": "while True: pass\n"}, "")
+
+
+def test_an_open_quote_with_many_semicolons_is_refused(stock: World) -> None:
+    assert query(stock, "SELECT '" + ";" * 60_000).startswith("FAILED A statement holds more than 500 semicolons")
+    assert query(stock, "SELECT 1;" * 600).startswith("1")
