@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,14 +181,19 @@ def _read_file(world: World, arguments: Mapping[str, str]) -> str:
 def _write_file(world: World, arguments: Mapping[str, str]) -> str:
     name, content = plain_name(arguments["path"]), arguments["content"]
     for other in world.files:
-        if other != name and _folded(other) == _folded(name):
-            raise ToolError(f"The name {name} differs from {other} in its case only; nothing was written.")
+        for one, two in zip(accumulate(name.split("/"), _joined), accumulate(other.split("/"), _joined), strict=False):
+            if one != two and _folded(one) == _folded(two):
+                raise ToolError(f"The name {one} differs from {two} in its case only; nothing was written.")
         if _folded(other).startswith(f"{_folded(name)}/"):
             raise ToolError(f"{name} is a folder; nothing was written.")
         if _folded(name).startswith(f"{_folded(other)}/"):
             raise ToolError(f"{other} is a file, not a folder; nothing was written.")
     world.files[name] = content
     return f"Wrote {name} ({len(content)} characters).\n"
+
+
+def _joined(folder: str, part: str) -> str:
+    return f"{folder}/{part}"
 
 
 def _folded(name: str) -> str:

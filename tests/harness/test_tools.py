@@ -314,3 +314,10 @@ def test_tests_that_never_end_are_stopped_by_a_named_limit() -> None:
 def test_an_open_quote_with_many_semicolons_is_refused(stock: World) -> None:
     assert query(stock, "SELECT '" + ";" * 60_000).startswith("FAILED A statement holds more than 500 semicolons")
     assert query(stock, "SELECT 1;" * 600).startswith("1")
+
+
+def test_folders_that_differ_in_their_case_only_are_refused() -> None:
+    world = World(files={"A/x.py": ""})
+    text, failed = use(world, "write_file", path="a/y.py", content="1\n")
+    assert (text, failed) == ("The name a differs from A in its case only; nothing was written.\n", True)
+    assert use(world, "write_file", path="A/y.py", content="1\n")[1] is False
