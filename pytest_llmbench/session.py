@@ -105,7 +105,8 @@ class Session:
                 (run, replace(expand(ref, self.registry, item.spec.references)[0], ref=ref, source=self.source))
                 for run, ref in self.replay_nodes.get(item.spec.id, ())
             ]
-        specs = [spec for value in self.values for spec in expand(value, self.registry, item.spec.references)]
+        known, mode = item.spec.references, item.spec.mode
+        specs = [spec for value in self.values for spec in expand(value, self.registry, known, mode)]
         return [(run, spec) for run in range(1, self.runs + 1) for spec in {spec.ref: spec for spec in specs}.values()]
 
     def model(self, spec: ModelSpec) -> Model:

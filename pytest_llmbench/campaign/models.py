@@ -13,9 +13,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pytest_llmbench.harness.references import NULLS
+from pytest_llmbench.harness.references import NULLS, nulls_for
 from pytest_llmbench.runtimes.base import ModelCard, Runtime, RuntimeFactory, RuntimeFailure, RuntimeOptions
 from pytest_llmbench.runtimes.reference import ReferenceRuntime
+from pytest_llmbench.spec import Mode
 
 REFERENCES = ("golden", "defective", "null")
 ELSEWHERE = ("hf", "lmstudio", "llamacpp", "llama", "vllm", "http", "https", "file")
@@ -99,13 +100,16 @@ def parse_models(values: Iterable[str], prefixes: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def expand(value: str, prefixes: Iterable[str], references: Iterable[str] = ()) -> list[ModelSpec]:
+def expand(
+    value: str, prefixes: Iterable[str], references: Iterable[str] = (), mode: Mode = "agent"
+) -> list[ModelSpec]:
     """One model value → models: ``defective:all`` and ``null`` stand for several.
 
     Args:
         value: as given, ``replay:`` excepted.
         prefixes: the registry's.
         references: names of the defective references of the item at hand.
+        mode: that item's; a null strategy that needs tools stands for nothing where there are none.
     """
     prefix, _, name = value.partition(":")
     if prefix == "golden":
@@ -116,7 +120,8 @@ def expand(value: str, prefixes: Iterable[str], references: Iterable[str] = ()) 
         )
         return [_defective(one) for one in wanted if one in set(references)]
     if prefix == "null":
-        return [ModelSpec(f"null:{kind}", "null", kind) for kind in ((name,) if name else NULLS)]
+        chosen = [kind for kind in nulls_for(mode) if name in ("", kind)]
+        return [ModelSpec(f"null:{kind}", "null", kind) for kind in chosen]
     if prefix == "gguf":
         return [ModelSpec(f"gguf:{re.split(chr(47) + '|' + chr(92) * 2, name)[-1]}", "gguf", name)]
     if prefix in set(prefixes):

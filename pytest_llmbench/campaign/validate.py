@@ -57,7 +57,8 @@ def score_references(item: Item, variants: int, sandbox: Sandbox | None = None) 
         variants: how many variants, from 0.
         sandbox: needed where the item runs what was delivered.
     """
-    specs = [spec for value in ("golden", "defective:all", "null") for spec in expand(value, (), item.spec.references)]
+    known, mode = item.spec.references, item.spec.mode
+    specs = [spec for value in ("golden", "defective:all", "null") for spec in expand(value, (), known, mode)]
     for spec in specs:
         scores = [_score(spec, item, variant, run, sandbox) for variant in range(variants) for run in RUNS]
         wrong = next((text for _, text in scores if text), None)

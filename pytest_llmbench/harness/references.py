@@ -9,7 +9,7 @@ from pytest_llmbench.harness.frozen import harness
 from pytest_llmbench.harness.reply import render_reply
 from pytest_llmbench.harness.scripted import finisher, scripted
 from pytest_llmbench.runtimes.base import Conversation, Message
-from pytest_llmbench.spec import Instance, Reference, Task
+from pytest_llmbench.spec import Instance, Mode, Reference, Task
 
 CONSTANT = "42"
 RANDOM_TOP = int(harness().limits["null_random_top"].value)
@@ -65,7 +65,12 @@ def _random(instance: Instance) -> Conversation:
 
 
 def _finish(instance: Instance) -> Conversation:
-    return scripted(finisher) if instance.spec.mode == "agent" else _silent(instance)
+    return scripted(finisher)
+
+
+def nulls_for(mode: Mode) -> list[str]:
+    """The null strategies that mean something in a mode."""
+    return [name for name in NULLS if mode == "agent" or name != "finish"]
 
 
 NULLS: Mapping[str, Callable[[Instance], Conversation]] = {

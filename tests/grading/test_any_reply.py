@@ -12,7 +12,7 @@ from sandbox.confined import confined
 from pytest_llmbench.bank import Item, load_bank, packaged_bank
 from pytest_llmbench.campaign.validate import score_references
 from pytest_llmbench.grading.grade import GraderError, delivery_of, grade
-from pytest_llmbench.harness.references import NULLS
+from pytest_llmbench.harness.references import nulls_for
 from pytest_llmbench.records import Row
 from pytest_llmbench.spec import Delivery, Verdict
 
@@ -53,9 +53,10 @@ def test_any_reply_is_graded_the_same_way_twice(item: Item, reply: str) -> None:
 def test_every_reference_earns_what_it_declares(item: Item) -> None:
     findings = list(score_references(item, variants=1 if item.spec.runs_code else 3, sandbox=confined()))
     assert [finding.wrong for finding in findings if finding.wrong] == []
+    nulls = nulls_for(item.spec.mode)
     names = {finding.reference for finding in findings}
-    assert names > {"golden", "defective", *(f"null:{name}" for name in NULLS)}
-    assert len(names) == len(findings) == 1 + len(NULLS) + len(item.spec.references)
+    assert names > {"golden", "defective", *(f"null:{name}" for name in nulls)}
+    assert len(names) == len(findings) == 1 + len(nulls) + len(item.spec.references)
     assert sum(finding.reference.startswith("defective:") for finding in findings) >= 4
 
 

@@ -70,13 +70,13 @@ DIFFERENT: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), EQUAL, ids=repr)
+@pytest.mark.parametrize(("left", "right"), EQUAL)
 def test_these_are_the_same(left: Any, right: Any) -> None:
     assert same(left, right)
     assert same(right, left)
 
 
-@pytest.mark.parametrize(("left", "right"), DIFFERENT, ids=repr)
+@pytest.mark.parametrize(("left", "right"), DIFFERENT)
 def test_these_are_not_the_same(left: Any, right: Any) -> None:
     assert not same(left, right)
     assert not same(right, left)

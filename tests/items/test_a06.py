@@ -19,7 +19,7 @@ from sandbox.confined import confined
 
 from pytest_llmbench.bank import read_items
 from pytest_llmbench.grading.grade import Graded, delivery_of, grade
-from pytest_llmbench.harness.references import NULLS, reply_text
+from pytest_llmbench.harness.references import NULLS, nulls_for, reply_text
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.spec import Delivery, Instance
 
@@ -572,7 +572,7 @@ def test_the_golden_delivery_of_another_instance_earns_its_hygiene_only() -> Non
     ] * len(RUN[1:])
 
 
-@pytest.mark.parametrize("name", NULLS)
+@pytest.mark.parametrize("name", nulls_for("single"))
 def test_nothing_is_had_for_nothing(name: str) -> None:
     for instance in INSTANCES[:4]:
         delivery = delivery_of(ITEM.spec, NULLS[name](instance)(opening(instance)))

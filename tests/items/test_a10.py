@@ -20,7 +20,7 @@ from sandbox.confined import confined
 from pytest_llmbench.bank import Item, read_items
 from pytest_llmbench.grading.counting import CountedSequence
 from pytest_llmbench.grading.grade import delivery_of, grade
-from pytest_llmbench.harness.references import NULLS, reply_text
+from pytest_llmbench.harness.references import NULLS, nulls_for, reply_text
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
 from pytest_llmbench.sandbox.calls import Returned, open_worker
@@ -144,7 +144,7 @@ def test_a_declared_defect_loses_exactly_its_rows(name: str, small: Item) -> Non
 
 def test_nothing_can_be_had_for_nothing() -> None:
     for instance in KINDS:
-        for conversation in NULLS.values():
+        for conversation in map(NULLS.__getitem__, nulls_for("single")):
             delivery = delivery_of(instance.spec, conversation(instance)(opening(instance)))
             rows = grade(TASK, instance, delivery, confined()).rows
             assert sum(row.earned for row in rows) == 0

@@ -6,8 +6,9 @@ import ast
 import json
 import random
 import re
-from datetime import date
+from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pytest_llmbench.bank import read_items
 from pytest_llmbench.grading.grade import Graded, delivery_of, grade
 from pytest_llmbench.grading.mutation import SUITE_CPU_S
 from pytest_llmbench.grading.rewriting import rewritten
-from pytest_llmbench.harness.references import NULLS, reply_text
+from pytest_llmbench.harness.references import NULLS, nulls_for, reply_text
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.sandbox.suite import MAX_METHODS
 from pytest_llmbench.spec import Delivery, Instance, Reference
@@ -33,7 +34,7 @@ INSTANCES = [ITEM.build(variant, run) for variant in range(12) for run in (1, 2,
 FIRST = INSTANCES[0]
 GRADED = [FIRST, ITEM.build(0, 2), ITEM.build(7, 1)]
 NAMES = sorted(ITEM.spec.references)
-MUTANTS = ["base_fee", "tax_base", "truncation", "no_cap", "threshold", "month", "order", "rounding"]
+MUTANTS = ["step", "no_cap", "later_sum", "half_even", "year_end", "member_threshold", "same_start", "float_tax"]
 variants = st.integers(0, 10**6)
 
 
@@ -64,7 +65,8 @@ def dates() -> st.SearchStrategy[tuple[tuple[int, int, int], tuple[int, int, int
     start = st.dates(date(2020, 1, 1), date(2026, 12, 31)).filter(lambda day: day.day <= 28)
     pairs = start.flatmap(lambda day: st.tuples(st.just(day), st.dates(day, date(2028, 12, 31))))
     same_day = st.tuples(start, st.integers(0, 2)).map(lambda p: (p[0], p[0].replace(year=p[0].year + p[1])))
-    return st.one_of(pairs, same_day).map(lambda p: (_triple(p[0]), _triple(p[1])))
+    brief = st.tuples(start, st.integers(0, 62)).map(lambda p: (p[0], p[0] + timedelta(p[1])))
+    return st.one_of(pairs, same_day, brief).map(lambda p: (_triple(p[0]), _triple(p[1])))
 
 
 def _triple(day: date) -> tuple[int, int, int]:
@@ -73,11 +75,24 @@ def _triple(day: date) -> tuple[int, int, int]:
 
 def orders(instance: Instance) -> st.SearchStrategy[Any]:
     """Arguments of an invoice: any that the docstrings allow, with the constants of the instance among the prices."""
-    numbers = [value for value in world(instance).values.values() if isinstance(value, int)]
-    near = st.tuples(st.sampled_from(numbers), st.integers(-1, 1)).map(lambda pair: max(1, sum(pair)))
-    line = st.tuples(st.one_of(near, st.integers(1, 10**6)), dates()).map(lambda pair: (pair[0], *pair[1]))
-    distance = st.one_of(near, st.integers(0, 500))
-    return st.tuples(st.lists(line, min_size=1, max_size=3), distance, st.booleans())
+    values = world(instance).values
+
+    def around(*names: str) -> st.SearchStrategy[int]:
+        return st.tuples(st.sampled_from([values[name] for name in names]), st.integers(-1, 1)).map(sum)
+
+    limits = around("low_sum", "high_sum", "free_from", "most_discount")
+    price = st.one_of(limits, st.integers(1, 10**6), st.integers(10**15, 10**20))
+    line = st.tuples(price, dates()).map(lambda pair: (pair[0], *pair[1]))
+    alike = st.tuples(line, dates(), dates()).map(_alike)
+    lines = st.one_of(line.map(lambda only: [only]), st.lists(line, min_size=2, max_size=3), alike)
+    distance = st.one_of(around("near"), st.integers(0, 500))
+    return st.tuples(lines, distance, st.booleans())
+
+
+def _alike(drawn: Any) -> Any:
+    """A line, and others that share its price, its price and start, or its dates."""
+    (price, start, end), other, later = drawn
+    return [(price, start, end), (price, *other), (price, start, max(start, later[1])), (price + 1, start, end)]
 
 
 def probe(instance: Instance, name: str) -> Any:
@@ -130,9 +145,9 @@ def test_the_module_does_what_its_docstrings_say(data: st.DataObject, instance: 
     assert list(bill.values()) == expected(instance, *order)
 
 
-def test_the_examples_in_the_docstrings_are_true() -> None:
-    for instance in INSTANCES:
-        functions = world(instance).correct
+def test_the_examples_in_the_docstrings_are_true_and_find_no_mutant() -> None:
+    for instance, name in product(INSTANCES, ("", *MUTANTS)):
+        functions = world(instance).load(world(instance).faulty[name]) if name else world(instance).correct
         assert functions["percent"](3, 50) == 2
         assert functions["months"]((2022, 1, 15), (2022, 3, 15)) == 2
         assert functions["months"]((2022, 1, 15), (2022, 3, 16)) == 3
@@ -176,6 +191,17 @@ def test_the_stored_inputs_still_tell_the_published_mutants_apart(run: int) -> N
         assert world(instance).correct["invoice"](*order) == entry["correct"], name
         assert world(instance).faulty_invoices[name](*order) == entry["faulty"], name
         assert entry["correct"] != entry["faulty"], name
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from(INSTANCES))
+def test_the_subtlest_mutants_need_lines_that_agree_or_huge_amounts(data: st.DataObject, instance: Instance) -> None:
+    lines, distance, member = data.draw(orders(instance))
+    found = world(instance).found_by((lines, distance, member))
+    if len({(price, start) for price, start, _ in lines}) == len(lines):
+        assert "same_start" not in found
+    if all(price <= 10**6 for price, _, _ in lines):
+        assert "float_tax" not in found
 
 
 def test_mutants_differ_from_one_another() -> None:
@@ -223,8 +249,7 @@ def test_every_variant_has_its_references_and_a_prompt_of_the_same_length() -> N
 @given(variants, st.integers(1, 50))
 def test_any_variant_can_be_built_with_its_golden_suite(variant: int, run: int) -> None:
     instance = ITEM.build(variant, run)
-    found = {name for order in world(instance).orders() for name in world(instance).found_by(order)}
-    assert found == set(MUTANTS)
+    assert all(name in world(instance).found_by(world(instance).order_for(name)) for name in MUTANTS)
     space: dict[str, Any] = {}
     exec(world(instance).source, space)
     golden = ITEM.task.golden(instance).files[FILE]
@@ -239,7 +264,7 @@ def test_any_variant_can_be_built_with_its_golden_suite(variant: int, run: int) 
 # --- what can be had for nothing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", NULLS)
+@pytest.mark.parametrize("kind", nulls_for("single"))
 def test_null_strategies_earn_nothing(kind: str) -> None:
     for instance in GRADED:
         reply = NULLS[kind](instance)(opening(instance))
@@ -288,14 +313,14 @@ def test_the_prompt_hands_over_the_module_and_names_the_limits() -> None:
         assert world(instance).source.strip() in instance.prompt
         assert f"up to {SUITE_CPU_S} seconds" in instance.prompt
         assert f"up to {MAX_METHODS} test methods" in instance.prompt
-        assert str(world(instance).values["moved_base_fee"]) not in instance.prompt.split("```")[0]
 
 
 def test_evidence_says_which_faults_were_missed_without_telling_what_they_are() -> None:
     graded = scored(FIRST, ITEM.task.defects(FIRST)["no_boundaries"])
     said = evidence(graded)["mutants"]
-    assert "not found: 5 (survived), 6 (survived), 7 (survived)" in said
-    for mutant in world(FIRST).mutants[4:7]:
+    missed = world(FIRST).mutants[3:]
+    assert "not found: " + ", ".join(f"{number} (survived)" for number in range(4, 9)) in said
+    for mutant in missed:
         assert mutant.about not in said
         assert mutant.new not in said
         assert mutant.about in graded.hidden["mutants"]

@@ -44,6 +44,7 @@ OTHER_LIMITS = {
     "a21_wall_sleep": replace(LIMITS, cpu_s=0.5, wall_s=2),
     "own_silent_and_alive": replace(LIMITS, cpu_s=0.5, wall_s=2),
     "a23_mem_many_procs": replace(LIMITS, cpu_s=5, wall_s=20),
+    "own_memory_of_one": replace(LIMITS, cpu_s=5, wall_s=20),
 }
 NO_RESIDUAL = {"bubblewrap"}
 """Layers with a view of files of their own: what is outside is not there."""

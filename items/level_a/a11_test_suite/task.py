@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import product
+from itertools import count, product
 from string import Template
 from typing import Any, cast
 
@@ -34,6 +34,13 @@ APART = "\n\n\n"
 """What stands between the functions of the module."""
 EXTENDED = ("one_wrong_assertion", "depends_on_order", "leaves_state")
 """References that are the golden suite with something added."""
+
+SHORT = ((2023, 4, 6), (2023, 4, 20))
+LONG = ((2023, 4, 6), (2024, 4, 6))
+WINTER = ((2023, 11, 20), (2024, 2, 3))
+"""Hires of one month, of more than are charged in full, and across a year's end with the last day below the first."""
+HUGE = range(10**18 + 1, 10**18 + 10, 2)
+"""Prices whose percentages floating point cannot hold."""
 
 Functions = Mapping[str, Callable[..., Any]]
 Order = tuple[list[tuple[int, tuple[int, int, int], tuple[int, int, int]]], int, bool]
@@ -78,19 +85,20 @@ class World:
         """Orders around the constants of this world, ordinary ones first."""
         numbers = {name: value for name, value in self.values.items() if isinstance(value, int)}
         low, high, free = numbers["low_sum"], numbers["high_sum"], numbers["free_from"]
-        prices = [*range(4000, 8000, 200), *range(4001, 4101), free, high, low, 30 * high]
-        spans = [((2023, 4, 6), (2023, 4, 20)), ((2023, 4, 6), (2023, 5, 6))]
-        for (start, end), member, price in product(spans, (False, True), prices):
-            for distance in (numbers["near"], numbers["near"] + 1):
-                yield [(price, start, end)], distance, member
+        prices = [*range(4000, 8000, 203), free, high, low, 30 * high, *HUGE, *range(4001, 4101)]
+        hires = ([SHORT], [LONG], [WINTER], [SHORT, LONG])
+        distances = (numbers["near"], numbers["near"] + 2)
+        for price, spans, member, distance in product(prices, hires, (False, True), distances):
+            yield [(price, start, end) for start, end in spans], distance, member
 
-    def order(self, *wanted: str) -> Order:
-        """The first order whose invoice finds exactly the mutants ``wanted``."""
-        return next(order for order in self.orders() if self.found_by(order) == set(wanted))
+    def order(self, name: str) -> Order:
+        """The first order whose invoice finds the mutant ``name`` and no other."""
+        return next(order for order in self.orders() if self.found_by(order) == {name})
 
     def order_for(self, name: str) -> Order:
         """The first order whose invoice finds the mutant ``name``."""
-        return next(order for order in self.orders() if name in self.found_by(order))
+        right, wrong = self.correct["invoice"], self.faulty_invoices[name]
+        return next(order for order in self.orders() if wrong(*order) != right(*order))
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
@@ -128,7 +136,6 @@ def _values(item: Item, seed: random.Random) -> dict[str, int | str]:
         "most_discount": high_sum * (high_rate + 3) // 100 + seed.randrange(1000, 2001, 50),
         "free_from": seed.randrange(24_000, 40_001, 500),
         "base_fee": base_fee,
-        "moved_base_fee": base_fee + 50,
         "near": seed.choice((8, 10, 12, 15)),
         "step": seed.choice((4, 5, 6)),
         "step_fee": seed.randrange(110, 191, 20),
@@ -232,20 +239,26 @@ def _filled(world: World, name: str) -> str:
     """A suite with names, numbers and expected values filled in."""
     correct, values = world.correct, world.values
     free, high, low = (int(values[name]) for name in ("free_from", "high_sum", "low_sum"))
-    near, step, price = int(values["near"]), int(values["step"]), 4_030
+    near, step = int(values["near"]), int(values["step"])
+    price = next(price for price in count(4030) if 25 <= price * int(values["later_rate"]) % 100 < 50)
     orders = {
-        "usual": world.order("base_fee", "tax_base"),
-        "odd": world.order_for("rounding"),
+        "usual": world.order("step"),
+        "odd": world.order("later_sum"),
         "edge": ([(free, (2024, 12, 3), (2025, 1, 3))], near, True),
         "long": ([(price, (2023, 4, 6), (2024, 6, 1)), (low, (2024, 2, 28), (2024, 3, 5))], near + step + 1, False),
+        "same_start": ([(price, *SHORT), (price, *LONG), (price, *SHORT)], near, False),
+        "same_end": ([(price, *LONG), (price, LONG[1], LONG[1])], near, True),
+        "same_dates": ([(price, *LONG), (price + 1, *LONG), (price, *LONG)], near, True),
+        "huge": world.order_for("float_tax"),
     }
     discounts = {
         "below_low": (low - 1, False),
         "at_low": (low, False),
-        "middle": ((low + high) // 2, False),
+        "at_low_member": (low, True),
+        "middle": ((low + high) // 2000 * 1000, False),
         "below_high": (high - 1, False),
         "at_high": (high, False),
-        "small_member": (low // 2, True),
+        "small_member": (low // 2000 * 1000, True),
         "large_member": (high, True),
         "large": (100 * high, False),
     }
