@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,8 @@ CONFIRMED = 2
 """Killed mutants that are run a second time where no method has changed its mind so far."""
 MAX_FLAKY = 2
 """Methods that may change their mind before nothing the suite reports is believed."""
+TEXTS = 512
+"""Rewritten texts that are kept, so that the next suite against the same module does not wait for them."""
 AT_ONCE = 2
 """Runs of one suite at the same time."""
 SAME_TIME_S = 1_000_000_000
@@ -280,7 +283,7 @@ def assess(sandbox: Sandbox, suite: str, text: str, subject: Subject, seed: str)
 
     jobs: dict[str, Job] = {"": (subject.source, [ran])}
     jobs |= {name: (source, [ran]) for name, source in subject.mutants.items()}
-    trials = _runs(bench, jobs, chance)
+    trials = _runs(bench, jobs, chance, f"{seed}/first")
     correct = trials.pop("")
     invalid |= {
         method: f"on a rewritten, correct module: {correct.why(method)}"
@@ -295,7 +298,9 @@ def assess(sandbox: Sandbox, suite: str, text: str, subject: Subject, seed: str)
     while killed := [name for name, run in trials.items() if run.failed(valid)]:
         sample = killed if doubtful else chance.sample(killed, min(CONFIRMED, len(killed)))
         again = {name: jobs[name] for name in ("", *sample)}
-        second = _runs(bench, again if alone else {**again, ORDERS: (subject.source, orders)}, chance)
+        second = _runs(
+            bench, again if alone else {**again, ORDERS: (subject.source, orders)}, chance, f"{seed}/again/{len(flaky)}"
+        )
         alone = second.pop(ORDERS, None) or alone
         changed = [method for method in valid if _changes(method, trials, second)]
         flaky |= dict.fromkeys(changed, "its result changes from run to run")
@@ -336,10 +341,15 @@ def _first(bench: Bench, source: str) -> tuple[Run, dict[str, str]]:
     return run, ended
 
 
-def _runs(bench: Bench, jobs: Mapping[str, Job], chance: random.Random) -> dict[str, Run]:
+def _runs(bench: Bench, jobs: Mapping[str, Job], chance: random.Random, seed: str) -> dict[str, Run]:
     """Run the jobs in mixed order, each with a text of its own."""
     mixed = chance.sample(sorted(jobs), len(jobs))
-    return bench.run_all({name: (rewritten(jobs[name][0], chance), jobs[name][1]) for name in mixed})
+    return bench.run_all({name: (_text(jobs[name][0], f"{seed}/{name}"), jobs[name][1]) for name in mixed})
+
+
+@lru_cache(maxsize=TEXTS)
+def _text(source: str, seed: str) -> str:
+    return rewritten(source, random.Random(seed))
 
 
 def _trial(run: Run, valid: Sequence[str]) -> Trial:

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from pytest_llmbench.sandbox import worker
 from pytest_llmbench.sandbox.jail import Ended, Ending, Jail, Limits, Profile, Sandbox, TooLate
+from pytest_llmbench.sandbox.processor import current, kept_on
 from pytest_llmbench.sandbox.worker import (
     COMPARISONS,
     MARK,
@@ -160,6 +161,7 @@ class Worker:
         self._jail: Jail | None = None
         self._stack = ExitStack()
         self._old_at = 0.0
+        self._processor: int | None = None
 
     def call(
         self,
@@ -192,8 +194,12 @@ class Worker:
         for remote in remotes:
             remote.begin()
         deadline = DEFAULT_CALL_DEADLINE_S if deadline_s is None else deadline_s
+        if self._jail is None:
+            self._processor = current()
         try:
-            return _answer(_served(self._asked(request), remotes, deadline), token)
+            with kept_on(self._processor):
+                line = _served(self._asked(request), remotes, deadline)
+            return _answer(line, token)
         except TooLate:
             broken = Broken(f"no answer within {deadline:g} s", CALL_DEADLINE)
         except Ended as ended:
