@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from pytest_llmbench.bank import BankError, Item
 from pytest_llmbench.faults import FAULTS_FILE, FaultsError, Schedule, load_plan
-from pytest_llmbench.harness.agent import Chat, Conversation, Rules, Save
+from pytest_llmbench.harness.agent import Chat, Conversation, Save
 from pytest_llmbench.harness.assignment import agent_opening, saved
-from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.frozen import Profile, Rules
 from pytest_llmbench.harness.tools import Tester, World, confined_tests
 from pytest_llmbench.records import Transcript, Turn
 from pytest_llmbench.runtimes.base import Conversation as Script

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pytest_llmbench.faults import Armed, Schedule
-from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.frozen import Rules
 from pytest_llmbench.harness.protocol import (
     TEXTS,
     Call,
@@ -23,7 +23,7 @@ from pytest_llmbench.harness.single import turn_of
 from pytest_llmbench.harness.tools import Answer, Tester, Toolbox, World
 from pytest_llmbench.records import AgentRecord, FaultRecord, Step, Turn
 from pytest_llmbench.runtimes.base import Message
-from pytest_llmbench.spec import CallMade, ItemSpec
+from pytest_llmbench.spec import CallMade
 
 WITHOUT_CALL: Final = frozenset(("no_call", "empty_reply", "stopped_in_thinking", "truncated_reply"))
 """Problems of a reply that does not even try to call a tool."""
@@ -42,27 +42,6 @@ class Stop(Exception):
     def __init__(self, limit: str) -> None:
         super().__init__(limit)
         self.limit = limit
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a conversation may use; a field's name is that of its limit."""
-
-    agent_max_turns: int
-    max_turns_without_tool: int
-    same_calls: int
-    max_tokens: int
-    """Of all replies together."""
-    agent_turn_tokens: int
-    result_chars: int
-    fault_timeout_s: int
-    characters_per_token: int
-
-    @classmethod
-    def under(cls, profile: Profile, spec: ItemSpec) -> Rules:
-        """The rules for an item under a profile."""
-        counts = {name: profile.count(name) for name in cls.__dataclass_fields__}
-        return cls(**{**counts, "max_tokens": profile.max_tokens(spec)})
 
 
 @dataclass
@@ -92,6 +71,7 @@ class Conversation:
         self.armed = Armed(self.schedule)
         self.toolbox = Toolbox(self.world, self.armed, self.run_tests, self.rules.fault_timeout_s)
         self.silent = self.same = self.tokens = 0
+        self.refused: list[str] = []
         try:
             for left in reversed(range(self.rules.agent_max_turns)):
                 self.turn(left)
@@ -147,9 +127,13 @@ class Conversation:
         problem = reading.problem
         assert problem is not None
         self._note(reading, Step(problem=problem.kind))
-        self.silent = self.silent + 1 if problem.kind in WITHOUT_CALL else 0
+        silent = problem.kind in WITHOUT_CALL
+        self.silent = self.silent + 1 if silent else 0
+        self.refused = [] if silent else [*(text for text in self.refused if text == reading.kept), reading.kept]
         if self.silent >= self.rules.max_turns_without_tool:
             raise Stop("max_turns_without_tool")
+        if len(self.refused) >= self.rules.same_calls:
+            raise Stop("same_calls")
         return render_problem(problem, left)
 
     def _run(self, reading: Reading, call: Call, left: int) -> str:
@@ -164,7 +148,7 @@ class Conversation:
         same = (last.tool, last.arguments, last.result) == (made.tool, made.arguments, made.result)
         self.same = self.same + 1 if same else 1
         self.calls.append(made)
-        self.silent = 0
+        self.silent, self.refused = 0, []
         if call.tool == "finish":
             self.statement = call.arguments["statement"]
             raise Stop("finish")

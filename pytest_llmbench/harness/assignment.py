@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pytest_llmbench.harness.agent import Chat, Conversation, Rules, Stop
-from pytest_llmbench.harness.frozen import Profile, system_text
+from pytest_llmbench.harness.agent import Chat, Conversation, Stop
+from pytest_llmbench.harness.frozen import Profile, Rules, system_text
 from pytest_llmbench.harness.protocol import filled, protocol_text
 from pytest_llmbench.harness.reply import parse_reply
 from pytest_llmbench.harness.single import Spoilt, ask, estimate, truncation, turn_of

@@ -150,6 +150,27 @@ class Profile:
         )
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a conversation may use; a field's name is that of its limit."""
+
+    agent_max_turns: int
+    max_turns_without_tool: int
+    same_calls: int
+    max_tokens: int
+    """Of all replies together."""
+    agent_turn_tokens: int
+    result_chars: int
+    fault_timeout_s: int
+    characters_per_token: int
+
+    @classmethod
+    def under(cls, profile: Profile, spec: ItemSpec) -> Rules:
+        """The rules for an item under a profile."""
+        counts = {name: profile.count(name) for name in cls.__dataclass_fields__}
+        return cls(**{**counts, "max_tokens": profile.max_tokens(spec)})
+
+
 def system_text() -> str:
     """The system message of every conversation."""
     return harness().texts["system"].strip()

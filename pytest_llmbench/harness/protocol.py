@@ -129,6 +129,8 @@ def _described(tools: Sequence[str]) -> Iterator[str]:
     for name in tools:
         tool = TOOLS[name]
         yield f"{name}: {tool.description}"
+        if not tool.arguments:
+            yield f"  ({TEXTS['agent_no_arguments']})"
         for key, about in tool.arguments.items():
             yield f"  {key}: {about}{' (may be left out)' if key in tool.optional else ''}"
 
@@ -390,7 +392,12 @@ def _argument(
         return Problem("stray_line", text, name, dict(given))
     if key not in tool.arguments:
         takes = ", ".join(tool.arguments) or "no arguments"
-        return Problem("unknown_argument", f"{name} has no argument {key}; it takes {takes}.", name, dict(given))
+        return Problem(
+            "unknown_argument",
+            f"{name} has no argument {key}; it takes {takes}. Leave that line out.",
+            name,
+            dict(given),
+        )
     if key in given:
         return Problem("duplicate_argument", f"the argument {key} stands there twice.", name, dict(given))
     given[key] = f"{value}\n" if key == tool.block else value

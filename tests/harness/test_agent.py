@@ -10,9 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from pytest_llmbench.faults import Fault, Schedule
-from pytest_llmbench.harness.agent import Conversation, Rules, Stop
+from pytest_llmbench.harness.agent import Conversation, Stop
 from pytest_llmbench.harness.assignment import ReplayError, agent_opening, deliver, live, saved
-from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.frozen import Profile, Rules
 from pytest_llmbench.harness.protocol import TOOLS, Call
 from pytest_llmbench.harness.references import NULLS
 from pytest_llmbench.harness.scripted import Policy, finisher, scripted
@@ -270,10 +270,16 @@ def test_a_call_in_between_starts_the_count_of_silent_turns_again() -> None:
 
 
 def test_malformed_calls_cost_turns_but_are_no_silence() -> None:
-    outcome = work(replies("TOOL readfile\npath: notes.txt\nEND TOOL"))
+    outcome = work(replies(*(f"TOOL readfile\npath: note{number}.txt\nEND TOOL" for number in range(60))))
     assert outcome.conversation.end == "agent_max_turns"
     assert outcome.conversation.counters["unknown_tool"] == RULES.agent_max_turns
     assert outcome.conversation.calls == []
+
+
+def test_the_same_reply_that_was_refused_ends_the_conversation() -> None:
+    outcome = work(replies("TOOL readfile\npath: notes.txt\nEND TOOL"))
+    assert outcome.conversation.end == "same_calls"
+    assert outcome.conversation.counters["unknown_tool"] == RULES.same_calls
 
 
 def test_the_same_call_with_the_same_result_ends_the_conversation() -> None:
@@ -348,7 +354,7 @@ def test_ignored_calls_and_invented_results_are_counted_and_told() -> None:
 
 def test_a_call_of_the_models_own_form_is_answered_with_the_form() -> None:
     outcome = work(replies("", flags=["tool_calls_in_response"]))
-    assert outcome.conversation.counters["foreign_call_format"] == RULES.agent_max_turns
+    assert outcome.conversation.counters["foreign_call_format"] == RULES.same_calls
     assert "TOOL " in outcome.heard[0]
 
 

@@ -18,9 +18,9 @@ from sandbox.confined import confined
 from pytest_llmbench.bank import read_items
 from pytest_llmbench.faults import Fault, FaultKind, Schedule, load_plan
 from pytest_llmbench.grading.grade import Graded, grade
-from pytest_llmbench.harness.agent import Conversation, Rules
+from pytest_llmbench.harness.agent import Conversation
 from pytest_llmbench.harness.assignment import agent_opening, deliver
-from pytest_llmbench.harness.frozen import Profile
+from pytest_llmbench.harness.frozen import Profile, Rules
 from pytest_llmbench.harness.references import NULLS
 from pytest_llmbench.harness.scripted import Call, Policy, finisher, scripted
 from pytest_llmbench.harness.tools import Tester, confined_tests
