@@ -10,6 +10,7 @@ from typing import Final
 from pytest_llmbench.faults import Armed, Schedule
 from pytest_llmbench.harness.frozen import Rules
 from pytest_llmbench.harness.protocol import (
+    IGNORED,
     TEXTS,
     Call,
     Reading,
@@ -163,6 +164,8 @@ class Conversation:
             yield filled("agent_shortened", shown=shown, length=length)
         if answer.notice:
             yield filled("agent_notice", notice=answer.notice)
+        if IGNORED in reading.repairs and reading.call is not None:
+            yield filled("agent_ignored", tool=reading.call.tool)
         if reading.extra_calls:
             yield filled("agent_extra_calls", count=reading.extra_calls)
         if reading.cut_chars:

@@ -22,6 +22,9 @@ MAX_QUOTED_CALLS: Final = 16
 RESULT_FENCE: Final = 4
 """Shortest fence around a result."""
 
+IGNORED: Final = "ignored_argument"
+"""The repair of a call that gives something to a tool that takes nothing."""
+
 TOOLS: Final[Mapping[str, ToolText]] = harness().tools
 TEXTS: Final = harness().texts
 REFUSED: Final = TEXTS["agent_refused"].strip().partition("$")[0]
@@ -369,7 +372,9 @@ def _parse(lines: Sequence[str], start: int, tools: Sequence[str]) -> _Found:
                 )
                 problem = problem or Problem("ambiguous_end", text, name, given)
             break
-        if line:
+        if colon and name in tools and not tool.arguments and _WORD.fullmatch(key) is not None:
+            repairs = (IGNORED,)
+        elif line:
             problem = problem or _argument(name, tool, key if colon else None, value.strip(), given, line)
         number += 1
     if number >= len(lines):

@@ -280,7 +280,6 @@ def test_every_repair_is_counted() -> None:
         ("TOOL read_file\nEND TOOL", "missing_argument", "needs the argument path"),
         ("TOOL write_file\ncontent:\nx\nEND TOOL", "missing_argument", "before content"),
         ("TOOL read_file\nfile: a.py\nEND TOOL", "unknown_argument", "it takes path"),
-        ("TOOL list_files\npath: .\nEND TOOL", "unknown_argument", "it takes no arguments"),
         ("TOOL read_file\npath: a.py\npath: b.py\nEND TOOL", "duplicate_argument", "twice"),
         ("TOOL read_file\npath: a.py", "unclosed_call", "END TOOL is missing"),
         (f"TOOL read_file\npath: b.py\n{CALL}", "unclosed_call", "before the line TOOL read_file"),
@@ -306,6 +305,13 @@ def test_a_reply_without_a_good_call_is_told_what_is_wrong(reply: str, kind: str
 
 def test_the_form_that_is_shown_holds_what_was_right() -> None:
     assert "TOOL write_file\npath: a.py\ncontent:\n<" in told("TOOL write_file\npath: a.py\nEND TOOL")
+
+
+def test_what_is_given_to_a_tool_that_takes_nothing_is_ignored_and_noted() -> None:
+    reading = read("TOOL list_files\npath: .\nEND TOOL")
+    assert reading.call == Call("list_files", {})
+    assert list(reading.repairs) == ["ignored_argument"]
+    assert read("TOOL list_files\nall of them\nEND TOOL").call is None
 
 
 def test_a_reply_that_was_cut_before_its_call_is_told_so() -> None:
