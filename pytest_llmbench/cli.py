@@ -111,7 +111,10 @@ def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
     if release:
         _release(bank, items)
     sandbox = _sandbox(items)
-    findings = [finding for item in items for finding in score_references(item, variants, sandbox)]
+    findings: list[Finding] = []
+    for number, item in enumerate(items, 1):
+        print(f"{item.spec.id} ({number} of {len(items)})", file=sys.stderr)
+        findings += score_references(item, variants, sandbox)
     print(_totals(items, findings))
     wrong = [finding.wrong for finding in findings if finding.wrong] + unreleased(bank, items) + list(_unsigned())
     print(
@@ -150,10 +153,24 @@ def _unsigned() -> Iterator[str]:
 
 
 def _totals(items: Sequence[Item], findings: Sequence[Finding]) -> str:
+    """The references that every item has as a table; below it, the named ones of each item."""
     names = [item.spec.id for item in items]
     rows: dict[str, dict[str, Decimal]] = {}
     for finding in findings:
         rows.setdefault(finding.reference, {})[finding.item] = finding.points
+    shared = {ref: cells for ref, cells in rows.items() if not ref.startswith("defective:")}
     table = [["maximum", *(f"{item.spec.points:g}" for item in items)]]
-    table += [[ref, *(f"{cells[name]:.2f}" if name in cells else "" for name in names)] for ref, cells in rows.items()]
-    return tabulate(table, headers=["reference", *names], disable_numparse=True)
+    table += [
+        [ref, *(f"{cells[name]:.2f}" if name in cells else "" for name in names)] for ref, cells in shared.items()
+    ]
+    named = [
+        [finding.item, finding.reference.removeprefix("defective:"), f"{finding.points:.2f}"]
+        for finding in findings
+        if finding.reference not in shared
+    ]
+    return "\n\n".join(
+        (
+            tabulate(table, headers=["reference", *names], disable_numparse=True),
+            tabulate(named, headers=["item", "defective reference", "points"], disable_numparse=True),
+        )
+    )
