@@ -445,7 +445,7 @@ def test_no_bytes_at_all_harm_the_grader(data: bytes) -> None:
 
 
 def test_the_private_builtins_of_the_worker_outlive_a_patch() -> None:
-    source = "import builtins\nnames = vars(builtins)\nfor name in list(names): del names[name]\n"
-    source += "def f(): return (1, {'a': [2.5]})\n"
+    source = "import builtins\nnames = vars(builtins)\n"
+    source += "def f():\n    for name in list(names): del names[name]\n    return (1, {'a': [2.5]})\n"
     with open_worker(confined(), {"delivered.py": source}, "delivered") as opened:
         assert opened.call("f") == Returned((1, {"a": [2.5]}))
