@@ -18,6 +18,8 @@ from pytest_llmbench.doctor import examine, tell
 from pytest_llmbench.harness.frozen import SIGNATURES, Profile, harness, signature, signed_versions
 from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
 from pytest_llmbench.report.build import write_report
+from pytest_llmbench.report.markdown import markdown
+from pytest_llmbench.report.page import write_page
 from pytest_llmbench.report.show import show
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
@@ -43,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shape.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
     report = commands.add_parser("report", help="write report.json of a run folder again, from its records")
     report.add_argument("run", type=Path)
+    report.add_argument("--html", action="store_true", help="write report.html, a page that opens from disk, too")
+    report.add_argument("--md", action="store_true", help="print it as Markdown, for a pull request")
     talk = commands.add_parser("show", help="print the conversation of a node, turn by turn")
     talk.add_argument("run", type=Path, help="run folder")
     talk.add_argument("node", help="name of the node or its beginning, such as A01-run2")
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "doctor":
             return _doctor()
         else:
-            print("\n".join(summary(write_report(RunFolder(options.run)))))
+            _report(RunFolder(options.run), html=options.html, md=options.md)
     except (BankError, StoreError, Unconfinable) as error:
         print(f"llmbench: {error}", file=sys.stderr)
         return 1
@@ -77,6 +81,14 @@ def _conversation(folder: RunFolder, name: str, full: bool) -> Iterator[str]:
         raise StoreError(f"{folder.path}: {name}: {wanted}; there are: {', '.join(nodes or found) or 'none'}")
     saved = found[nodes[0]]
     return show(saved, folder.record(node_stem(saved.item, saved.variant, saved.run, saved.ref)), full=full)
+
+
+def _report(folder: RunFolder, *, html: bool, md: bool) -> None:
+    """Write the report of a run folder again and print it."""
+    report = write_report(folder)
+    print(markdown(report) if md else "\n".join(summary(report)))
+    if html:
+        print(f"\nwritten: {write_page(folder)}")
 
 
 def _doctor() -> int:
