@@ -47,6 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("run", type=Path)
     report.add_argument("--html", action="store_true", help="write report.html, a page that opens from disk, too")
     report.add_argument("--md", action="store_true", help="print it as Markdown, for a pull request")
+    power = commands.add_parser("power", help="how many runs a wanted difference between models needs")
+    power.add_argument("run", type=Path, help="run folder with at least two runs per model")
+    power.add_argument("difference", type=float, nargs="?", help="in points (default: 1, 2 and 5 %% of the maximum)")
+    pair = commands.add_parser("compare", help="what changed between two runs, row by row, and whether it is noise")
+    pair.add_argument("run", type=Path)
+    pair.add_argument("other", type=Path)
     talk = commands.add_parser("show", help="print the conversation of a node, turn by turn")
     talk.add_argument("run", type=Path, help="run folder")
     talk.add_argument("node", help="name of the node or its beginning, such as A01-run2")
@@ -62,6 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(schema(options.name), indent=1, sort_keys=True))
         elif options.command == "show":
             print("\n".join(_conversation(RunFolder(options.run), options.node, options.full)))
+        elif options.command in ("power", "compare"):
+            from pytest_llmbench.report.analysis import compare_text, power_text
+
+            one = options.command == "power"
+            print(power_text(options.run, options.difference) if one else compare_text(options.run, options.other))
         elif options.command == "doctor":
             return _doctor()
         else:

@@ -18,7 +18,7 @@ from pytest_llmbench.locks import unreleased
 
 PACKAGE = Path(__file__).parents[1] / "pytest_llmbench"
 FLOORS = (
-    ("", "spec", "records", "faults", "bank"),
+    ("", "spec", "records", "faults", "stats", "bank"),
     ("runtimes", "sandbox", "store", "locks"),
     ("harness", "grading", "campaign", "report", "schemas"),
     ("options", "collect", "fixtures", "outcome", "active", "session", "xdist", "hookspecs"),
@@ -79,6 +79,7 @@ def test_the_idle_plugin_loads_nothing_heavy() -> None:
     code = (
         "import sys, pytest, pytest_llmbench.plugin, pytest_llmbench.options, pytest_llmbench.hookspecs\n"
         "heavy = {'httpx', 'pydantic', 'markdown_it', 'tabulate', 'psutil', 'filelock', 'hypothesis', 'xllamacpp'}\n"
+        "heavy |= {'numpy', 'scipy', 'jinja2'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
