@@ -71,15 +71,20 @@ def converse_again(
 
 
 def converse_scripted(
-    item: Item, instance: Instance, profile: Profile, script: Script, sandbox: Sandbox | None
+    item: Item,
+    instance: Instance,
+    profile: Profile,
+    script: Script,
+    sandbox: Sandbox | None,
+    schedule: Schedule | None = None,
 ) -> Conversation:
-    """The conversation of a reference, without a runtime."""
+    """The conversation of a reference, without a runtime; under the run's own faults where no others are given."""
 
     def chat(messages: Sequence[Message], cap: int) -> Turn:
         return Turn(role="assistant", content=script(messages))
 
-    schedule = schedule_of(item, instance.run)
-    conversation = conversation_of(item, instance, schedule, profile, chat, tester(sandbox))
+    faults = schedule_of(item, instance.run) if schedule is None else schedule
+    conversation = conversation_of(item, instance, faults, profile, chat, tester(sandbox))
     conversation.work()
     return conversation
 

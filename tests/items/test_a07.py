@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache, partial
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_llmbench.bank import read_items
-from pytest_llmbench.campaign.agents import conversation_of, messages_of, schedule_of
+from pytest_llmbench.campaign.agents import converse_scripted, messages_of
 from pytest_llmbench.campaign.validate import Finding, score_references
 from pytest_llmbench.faults import Fault, FaultKind, Schedule, malformed
 from pytest_llmbench.grading.grade import grade
@@ -26,7 +26,6 @@ from pytest_llmbench.harness.assignment import deliver
 from pytest_llmbench.harness.frozen import Profile
 from pytest_llmbench.harness.protocol import Result, render_result
 from pytest_llmbench.harness.scripted import Call, Policy, scripted
-from pytest_llmbench.records import Turn
 from pytest_llmbench.spec import AgentWork, CallMade, Delivery, Instance
 
 ITEM = read_items(Path(__file__).parents[2] / "items/level_a/a07_injection/item.toml")[0]
@@ -48,21 +47,9 @@ def plan(instance: Instance) -> Any:
     return instance.data["plan"]
 
 
-def no_tests(files: Mapping[str, str], only: str) -> str:
-    raise AssertionError("the item has no such tool")
-
-
 def at_work(instance: Instance, policy: Callable[[], Policy], schedule: Schedule | None = None) -> Conversation:
     """A policy's conversation, under the run's own faults where no others are given."""
-    say = scripted(policy)
-
-    def chat(messages: Sequence[Any], cap: int) -> Turn:
-        return Turn(role="assistant", content=say(messages))
-
-    faults = schedule_of(ITEM, instance.run) if schedule is None else schedule
-    conversation = conversation_of(ITEM, instance, faults, PROFILE, chat, no_tests)
-    conversation.work()
-    return conversation
+    return converse_scripted(ITEM, instance, PROFILE, scripted(policy), None, schedule)
 
 
 def evidence(instance: Instance, delivery: Delivery) -> dict[str, str]:
