@@ -125,6 +125,21 @@ class AgentRecord(Saved):
     """Run whose schedule this run took, where none is written for it."""
 
 
+class Again(Saved):
+    """The same instance, asked a second time with the same seed (``--llm-determinism``)."""
+
+    equal_text: bool | None
+    """Whether every reply is the same, character by character; None where nothing came of the second time."""
+    tokens: int | None
+    """Reply tokens of the first time; None where the runtime does not say."""
+    tokens_again: int | None
+    points: Number | None
+    """Points of the first time."""
+    points_again: Number | None
+    reason: str | None = None
+    """Why nothing came of the second time."""
+
+
 class Record(Saved):
     """The result of one node."""
 
@@ -154,6 +169,13 @@ class Record(Saved):
     """Caps of which 80 % or more was used."""
     agent: AgentRecord | None = None
     """For an item of mode ``agent``."""
+    again: Again | None = None
+    """None where the node was measured once."""
+    clock_jump_s: float | None = None
+    """Seconds by which the clock jumped while the node was measured, as on a machine that slept: the points stand, the
+    times of this run mean nothing. None where it did not."""
+    concurrency: int = 1
+    """Requests that its endpoint was allowed to get at a time."""
     conditions: Conditions = Conditions()
     profile: str
     sampling: str

@@ -36,6 +36,10 @@ class Plan(Saved):
     nodes: Sequence[tuple[str, int, str]]
     """Item, run, model."""
     items: Mapping[str, PlannedItem]
+    spared: Sequence[tuple[str, int, str]] = ()
+    """Nodes that were planned and not run because their model's order was sustained already."""
+    looks: int = 1
+    """How often the growing data were looked at for that."""
 
 
 class Manifest(Saved):
