@@ -10,16 +10,21 @@ import pytest
 
 from pytest_llmbench import fixtures
 from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE, find_bank
-from pytest_llmbench.collect import SESSION, BenchNode, ItemFile
+from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
+from pytest_llmbench.course import Course
 from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.outcome import complete_report, sections, words
+from pytest_llmbench.progress import Progress, fits
 from pytest_llmbench.report.build import Report, write_report
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.session import Session
 from pytest_llmbench.store.folder import StoreError
+from pytest_llmbench.validation import validate_first
 
 MEASURED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 """Exit codes of a session that got through its plan."""
+CRASHED = "???"
+"""Phase in xdist's report of a node whose worker died."""
 
 
 def activate(config: pytest.Config) -> None:
@@ -31,12 +36,19 @@ def activate(config: pytest.Config) -> None:
     manager = config.pluginmanager
     session = Session(config)
     config.stash[SESSION] = session
+    config.stash[COURSE] = Course(session)
     manager.register(Active(config, session), "llmbench-active")
     manager.register(fixtures, "llmbench-fixtures")
+    if fits(config):
+        manager.register(Progress(config, session), "llmbench-progress")
+    workers, spread = 0, False
     if manager.hasplugin("xdist"):
-        from pytest_llmbench.xdist import Distribution
+        from pytest_llmbench.xdist import distribution, workers_of
 
-        manager.register(Distribution(session), "llmbench-xdist")
+        manager.register(distribution(session), "llmbench-xdist")
+        workers, spread = workers_of(config)
+    if session.worker is None and not config.option.collectonly:
+        session.seats.check(workers, spread=spread)
     if config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args = [str(find_bank(config.invocation_params.dir))]
 
@@ -117,12 +129,19 @@ class Active:
             node.add_marker(pytest.mark.timeout(patience))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """The plan is on disk before the first node runs."""
+        """The plan is on disk, and the instrument known to be in order, before the first node runs."""
         nodes = [node for node in session.items if isinstance(node, BenchNode)]
-        for node in nodes:
-            self.session.remaining[node.spec.ref] = self.session.remaining.get(node.spec.ref, 0) + 1
+        self.config.stash[COURSE].nodes = nodes
         if self.session.worker is None and not self.distributes and not self.config.option.collectonly:
             self.session.write_plan(node.key for node in nodes)
+            validate_first(self.session, (node.key for node in nodes if not node.spec.is_reference))
+
+    def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
+        """What is kept of the run that is gone on with, and what is measured again."""
+        if self.session.before is None or self.distributes or self.config.option.collectonly:
+            return []
+        self.config.stash[COURSE].nodes = [node for node in items if isinstance(node, BenchNode)]
+        return list(self.config.stash[COURSE].outlook())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -133,15 +152,18 @@ class Active:
         return report
 
     @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """A model is unloaded after its last node."""
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """A model that is not needed next is unloaded."""
         if isinstance(item, BenchNode):
-            self.session.node_done(item.spec.ref)
+            following = nextitem if isinstance(nextitem, BenchNode) else None
+            self.config.stash[COURSE].after(item, following)
             if self.session.stopped is not None:
                 item.session.shouldstop = self.session.stopped
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Records are gathered where the report is written."""
+        """Records are gathered where the report is written; xdist reports a node that took its worker down so."""
+        if report.when == CRASHED and self.session.worker is None:
+            self.session.worker_lost(report.nodeid)
         record = getattr(report, "llmbench", None)
         if record is not None and report.when == "call" and self.session.worker is None:
             self.session.keep(record)
@@ -154,6 +176,8 @@ class Active:
     def pytest_keyboard_interrupt(self) -> None:
         """Ctrl-C leaves a valid report that says so."""
         self.interrupted = True
+        if self.session.worker is None:
+            self.session.note("interrupted")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -17,7 +17,8 @@ from pytest_llmbench.campaign.validate import RUNS, Finding, score_references
 from pytest_llmbench.doctor import examine, tell
 from pytest_llmbench.harness.frozen import SIGNATURES, Profile, harness, signature, signed_versions
 from pytest_llmbench.locks import LOCK_FILE, bank_version, released_text, unreleased
-from pytest_llmbench.report.build import write_report
+from pytest_llmbench.report.archive import Instrument, archived, run_folders, runs_table
+from pytest_llmbench.report.build import read_plan, write_report
 from pytest_llmbench.report.markdown import markdown
 from pytest_llmbench.report.page import write_page
 from pytest_llmbench.report.show import show
@@ -25,6 +26,7 @@ from pytest_llmbench.report.tables import summary
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.sandbox.layers import choose
 from pytest_llmbench.schemas import SCHEMAS, schema
+from pytest_llmbench.store.events import event_table
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
 
 
@@ -41,10 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--release", action="store_true", help="add new item and harness versions to their lock files"
     )
     commands.add_parser("limits", help="the register of every number that can limit a measurement")
+    commands.add_parser("events", help="every type of event that the events.jsonl of a run folder can hold")
     shape = commands.add_parser("schema", help="print a published JSON Schema")
     shape.add_argument("name", nargs="?", default="report", choices=sorted(SCHEMAS))
     report = commands.add_parser("report", help="write report.json of a run folder again, from its records")
-    report.add_argument("run", type=Path)
+    report.add_argument("run", type=Path, help="run folder, or a folder that holds some, which are then listed")
+    report.add_argument(
+        "--items", type=Path, help="bank that tells current runs from archived ones (as validate has it)"
+    )
     report.add_argument("--html", action="store_true", help="write report.html, a page that opens from disk, too")
     report.add_argument("--md", action="store_true", help="print it as Markdown, for a pull request")
     power = commands.add_parser("power", help="how many runs a wanted difference between models needs")
@@ -57,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     talk.add_argument("run", type=Path, help="run folder")
     talk.add_argument("node", help="name of the node or its beginning, such as A01-run2")
     talk.add_argument("--full", action="store_true", help="print every message in whole")
+    again = commands.add_parser("regrade", help="grade the saved replies of a run again, with today's grader; no model")
+    again.add_argument("run", type=Path)
+    again.add_argument("--items", type=Path, help="folder of the bank's items (default: ./items or the packaged bank)")
     commands.add_parser("doctor", help="what this machine offers to confine code that a model wrote")
     options = parser.parse_args(arguments)
     try:
@@ -64,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _validate(options.items, options.variants, options.release)
         if options.command == "limits":
             print(limits_table())
+        elif options.command == "events":
+            print(event_table())
         elif options.command == "schema":
             print(json.dumps(schema(options.name), indent=1, sort_keys=True))
         elif options.command == "show":
@@ -75,8 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(power_text(options.run, options.difference) if one else compare_text(options.run, options.other))
         elif options.command == "doctor":
             return _doctor()
+        elif options.command == "regrade":
+            from pytest_llmbench.report.regraded import regrade_and_tell
+
+            return regrade_and_tell(options.run, options.items or find_bank(Path.cwd()))
         else:
-            _report(RunFolder(options.run), html=options.html, md=options.md)
+            _report(options.run, options.items, html=options.html, md=options.md)
     except (BankError, StoreError, Unconfinable) as error:
         print(f"llmbench: {error}", file=sys.stderr)
         return 1
@@ -94,12 +109,20 @@ def _conversation(folder: RunFolder, name: str, full: bool) -> Iterator[str]:
     return show(saved, folder.record(node_stem(saved.item, saved.variant, saved.run, saved.ref)), full=full)
 
 
-def _report(folder: RunFolder, *, html: bool, md: bool) -> None:
-    """Write the report of a run folder again and print it."""
+def _report(path: Path, items: Path | None, *, html: bool, md: bool) -> None:
+    """Write the report of a run folder again and print it; where the folder only holds run folders, list them."""
+    here = Instrument.here(items)
+    if folders := run_folders(path):
+        if html or md:
+            raise StoreError(f"{path} is no run folder, it holds {len(folders)}: name one of them for --html and --md.")
+        print(runs_table(folders, here))
+        return
+    folder = RunFolder(path)
     report = write_report(folder)
-    print(markdown(report) if md else "\n".join(summary(report)))
+    old = archived(report.harness, report.bank, read_plan(folder).items, here)
+    print(markdown(report, old) if md else "\n".join(summary(report, old)))
     if html:
-        print(f"\nwritten: {write_page(folder)}")
+        print(f"\nwritten: {write_page(folder, old)}")
 
 
 def _doctor() -> int:

@@ -12,11 +12,13 @@ from pytest_llmbench.bank import BankError, Item, read_items
 from pytest_llmbench.campaign.agents import schedule_of
 from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.campaign.models import ModelSpec
+from pytest_llmbench.course import Course
 from pytest_llmbench.faults import Schedule
 from pytest_llmbench.outcome import BelowShare, failure_text, finish
 from pytest_llmbench.session import Session, node_name
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
+COURSE: pytest.StashKey[Course] = pytest.StashKey()
 
 
 def run_item(llm_item: Measurement, fault_schedule: Schedule, record_points: Any) -> None:
@@ -64,6 +66,26 @@ class BenchNode(pytest.Function):
     @property
     def key(self) -> tuple[str, int, str]:
         return self.item.spec.id, self.run, self.spec.ref
+
+    @property
+    def twice(self) -> bool:
+        """Whether the instance is asked a second time."""
+        return self.config.stash[SESSION].twice and self.run == 1 and not self.spec.is_reference
+
+    def prepare(self) -> Measurement:
+        """A measurement of this node, not begun yet."""
+        session = self.config.stash[SESSION]
+        return Measurement(
+            item=self.item,
+            model=session.model(self.spec),
+            run=self.run,
+            variant=session.variant,
+            profile=session.profile,
+            folder=session.open_folder(),
+            bank=session.bank,
+            confine=lambda: session.sandbox,
+            live=session.live,
+        )
 
     def runtest(self) -> None:
         finish(self, super().runtest)

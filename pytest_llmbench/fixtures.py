@@ -25,17 +25,7 @@ def llm_runtime(request: pytest.FixtureRequest) -> Model:
 def llm_item(request: pytest.FixtureRequest, llm_runtime: Model) -> Measurement:
     """The measurement of the node: ``perform()`` gives its delivery, ``grade(delivery)`` its rows."""
     node: BenchNode = request.node
-    session = request.config.stash[SESSION]
-    node.measurement = Measurement(
-        item=node.item,
-        model=llm_runtime,
-        run=node.run,
-        variant=session.variant,
-        profile=session.profile,
-        folder=session.open_folder(),
-        bank=session.bank,
-        confine=lambda: session.sandbox,
-    )
+    node.measurement = node.prepare()
     return node.measurement
 
 

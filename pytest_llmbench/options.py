@@ -25,8 +25,15 @@ def _whole(least: int) -> object:
     return parse
 
 
+def _server(text: str) -> str:
+    scheme, separator, rest = text.strip().partition("://")
+    if scheme.lower() not in ("http", "https") or not separator or not rest.strip("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no http:// or https:// URL")
+    return text.strip().rstrip("/")
+
+
 def add_options(parser: pytest.Parser) -> None:
-    """Add the plugin's options; none of them does anything without ``--llm-model``."""
+    """Add the plugin's options; none of them does anything without ``--llm-model`` or ``--llm-resume``."""
     group = parser.getgroup("llmbench", "measuring local language models")
     add = group.addoption
     add(
@@ -54,6 +61,22 @@ def add_options(parser: pytest.Parser) -> None:
         help="server of the openai: models; its key comes from LLMBENCH_API_KEY",
     )
     add(
+        "--llm-endpoint",
+        action="append",
+        type=_server,
+        default=[],
+        metavar="URL",
+        help="server of the session's models in place of OLLAMA_HOST and --llm-base-url; repeated: one xdist worker "
+        "for each, all of them serving the same models",
+    )
+    add(
+        "--llm-concurrency",
+        type=_whole(1),
+        default=1,
+        metavar="N",
+        help="requests that an endpoint may get at a time, each from an xdist worker of its own (default 1); stamped",
+    )
+    add(
         "--llm-context",
         type=_whole(1),
         default=None,
@@ -69,6 +92,28 @@ def add_options(parser: pytest.Parser) -> None:
         "--llm-show-hidden",
         action="store_true",
         help="show the hidden cases behind lost rows on the terminal (never written to the run folder)",
+    )
+    add(
+        "--llm-deadline",
+        default=None,
+        metavar="WHEN",
+        help="start no model's run that would not end by then: a duration (10h, 1h30m) or a time of day (07:30)",
+    )
+    add(
+        "--llm-resume",
+        default=None,
+        metavar="DIR",
+        help="go on in this run folder: what is measured is kept, the rest is measured under the same options",
+    )
+    add(
+        "--llm-determinism",
+        action="store_true",
+        help="ask every instance of run 1 a second time with the same seed, and say what differs",
+    )
+    add(
+        "--llm-until-separated",
+        action="store_true",
+        help="after each round, run the models whose order is sustained no more; --llm-runs is the most",
     )
     add("--llm-report-dir", default=None, metavar="DIR", help="run folder, exactly (default: a new one under reports/)")
     add(

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmbench.campaign.measure import Measurement, Unmeasured
+from pytest_llmbench.course import Spared
 from pytest_llmbench.records import BROKEN, SCORED, Record
 from pytest_llmbench.report.show import brief
 from pytest_llmbench.store.folder import StoreError
 
 if TYPE_CHECKING:
     from pytest_llmbench.collect import BenchNode
+    from pytest_llmbench.session import Session
 
 RECORD: pytest.StashKey[Mapping[str, Any]] = pytest.StashKey()
+KEPT: pytest.StashKey[bool] = pytest.StashKey()
+"""The record is an earlier session's."""
 TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Node that first told a reason, by reason."""
 
@@ -26,12 +30,21 @@ class BelowShare(Exception):
 
 def finish(node: BenchNode, runtest: Callable[[], None]) -> None:
     """Run a node and put its record on disk, whatever happened but the user's own interruption."""
-    from pytest_llmbench.collect import SESSION
+    from pytest_llmbench.collect import COURSE, SESSION
 
     session = node.config.stash[SESSION]
     failure: Unmeasured | None = None
     try:
+        kept = node.config.stash[COURSE].before(node)
+        if kept is not None:
+            node.stash[KEPT] = True
+            tell(node, kept, session)
+            return
         runtest()
+        if node.twice and node.measurement is not None:
+            node.measurement.ask_again()
+    except Spared as error:
+        raise pytest.skip.Exception(str(error)) from None
     except Unmeasured as error:
         failure = error
     except StoreError as error:
@@ -46,20 +59,32 @@ def finish(node: BenchNode, runtest: Callable[[], None]) -> None:
             raise failure.__cause__
         return
     try:
+        measurement.clock_jump_s = node.config.stash[COURSE].jump(node)
         record = measurement.record(measurement.rows, failure)
         session.save_card(measurement.model)
     except StoreError as error:
         node.session.shouldstop = str(error)
         raise Unmeasured("harness_error", str(error)) from error
-    node.stash[RECORD] = record.model_dump(mode="json", by_alias=True)
-    if record.status in SCORED:
-        node.add_report_section("call", "llmbench", evidence(record, measurement, session.show_hidden))
+    tell(node, record, session)
     if failure is not None and failure.__cause__ is not None and not isinstance(failure.__cause__, Unmeasured):
         raise failure from failure.__cause__
     if failure is not None:
         raise failure
+
+
+def tell(node: BenchNode, record: Record, session: Session) -> None:
+    """Put a node's record where its report finds it.
+
+    Raises:
+        BelowShare: it earned less than ``--llm-fail-under`` asks for.
+    """
+    node.stash[RECORD] = record.model_dump(mode="json", by_alias=True)
+    if record.status not in SCORED or record.points is None:
+        return
+    if node.measurement is not None:
+        node.add_report_section("call", "llmbench", evidence(record, node.measurement, session.show_hidden))
     share = session.fail_under
-    if share is not None and record.points is not None and record.points < record.points_max * _exact(share):
+    if share is not None and record.points < record.points_max * _exact(share):
         raise BelowShare(f"{record.points:.2f} of {record.points_max:g} points, below the asked-for share of {share:g}")
 
 
@@ -144,6 +169,7 @@ def complete_report(node: BenchNode, report: pytest.TestReport) -> None:
     if report.when != "call" or record is None:
         return
     report.llmbench = dict(record)  # type: ignore[attr-defined]
+    report.llmbench_kept = node.stash.get(KEPT, False)  # type: ignore[attr-defined]
     if record["status"] in SCORED:
         report.user_properties.append(("llmbench_points", f"{record['points']:.4f}/{record['points_max']:g}"))
         return
@@ -158,7 +184,8 @@ def words(report: pytest.TestReport) -> tuple[str, str, str] | None:
     if record is None or report.when != "call":
         return None
     if report.passed:
-        return "measured", ".", score_word(record)
+        kept = getattr(report, "llmbench_kept", False)
+        return ("kept", "k", f"{score_word(record)} kept") if kept else ("measured", ".", score_word(record))
     return ("skipped", "s", score_word(record)) if report.skipped else ("failed", "F", score_word(record))
 
 

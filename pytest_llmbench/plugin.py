@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Stay inert unless a model is asked for."""
     for name, meaning in LEVEL_MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (pytest-llmbench)")
-    if config.getoption("llm_model"):
+    if config.getoption("llm_model") or config.getoption("llm_resume"):
         from pytest_llmbench.active import activate
 
         activate(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -249,6 +250,18 @@ class Transcript(Saved):
     finished: str
 
     model_config = Record.model_config
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an earlier session left of one node."""
+
+    transcript: Transcript | None = None
+    """The whole conversation about the same request; it is taken instead of asking again."""
+    record: Record | None = None
+    """Its record, where today's code would grade it the same way; it is kept as it is."""
+    why: str | None = None
+    """Why the node is measured again; None where the transcript is good."""
 
 
 def now() -> str:

@@ -1,69 +1,148 @@
-"""Under xdist: an endpoint's nodes stay on one worker, the rest spreads, a dead worker leaves a counted gap."""
+"""Under xdist: which worker measures what, and how results of a worker on another machine come home."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import parse_tx_spec_config  # type: ignore[import-untyped]
 
 from pytest_llmbench.bank import read_items
-from pytest_llmbench.campaign.models import REFERENCES, expand
-from pytest_llmbench.session import NODE_NAME, Session
+from pytest_llmbench.campaign.measure import grader
+from pytest_llmbench.campaign.models import EMBEDDED, REFERENCES, expand
+from pytest_llmbench.collect import BenchNode
+from pytest_llmbench.harness.frozen import signature
+from pytest_llmbench.session import NODE_NAME, Session, environment
+from pytest_llmbench.store.folder import RunFolder, StoreError
+
+TOKEN = ".token"
+"""File in the run folder by which a worker sees whether its disk is the controller's."""
+RECORDS = "records/"
+IN_PROCESS = "embedded"
+"""The one endpoint that all models share that run in the process that measures them."""
+
+
+def workers_of(config: pytest.Config) -> tuple[int, bool]:
+    """How many workers the session has, 0 without any, and whether they may run on several machines."""
+    if not config.getoption("tx", None) or config.getoption("dist") == "no":
+        return 0, False
+    return len(parse_tx_spec_config(config)), not config.getoption("numprocesses")
+
+
+def distribution(session: Session) -> object:
+    """The plugin for this process: of the controller or of one of its workers."""
+    return Distribution(session) if session.worker is None else Worker(session, session.worker)
+
+
+def number_of(node: Any) -> int:
+    """Number of a worker; one that takes over from a crashed worker has the crashed one's."""
+    return next(number for number, spec in enumerate(node.nodemanager.specs) if spec is node.gateway.spec)
 
 
 class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Scopes are endpoints; a reference's node is a scope of its own."""
+    """Every node is handed out by itself, in the order of the plan, to a worker that may measure it."""
 
     llmbench: Session
+    owners: dict[str, Any]
+    """Worker by endpoint, where an endpoint's nodes stay on the worker that took the first of them."""
+    endpoints: dict[str, str | None]
 
     def _split_scope(self, nodeid: str) -> str:
-        match = NODE_NAME.fullmatch(nodeid.rpartition("::")[2])
-        if match is None or self.llmbench.source is not None:
-            return nodeid
-        [*_, spec] = expand(match["ref"], self.llmbench.registry, [match["ref"].partition(":")[2] or "defective"])
-        return (
-            nodeid
-            if spec.kind in REFERENCES
-            else f"endpoint of {'embedded' if spec.kind in ('gguf', 'tiny') else spec.kind}"
-        )
+        return nodeid
+
+    def _endpoint(self, nodeid: str) -> str | None:
+        """What a node must have for itself; None where any worker can take it."""
+        if nodeid not in self.endpoints:
+            match = NODE_NAME.fullmatch(nodeid.rpartition("::")[2])
+            self.endpoints[nodeid] = None
+            if match is not None and self.llmbench.source is None:
+                name = match["ref"].partition(":")[2] or "defective"
+                [*_, spec] = expand(match["ref"], self.llmbench.registry, [name])
+                if spec.kind not in REFERENCES:
+                    self.endpoints[nodeid] = IN_PROCESS if spec.kind in EMBEDDED else spec.kind
+        return self.endpoints[nodeid]
+
+    def _may(self, node: Any, nodeid: str) -> bool:
+        endpoint = self._endpoint(nodeid)
+        if endpoint is None:
+            return True
+        seats = self.llmbench.seats
+        if seats.fixed and endpoint != IN_PROCESS:
+            return number_of(node) < seats.count
+        return self.owners.setdefault(endpoint, node) is node
+
+    def schedule(self) -> None:
+        """Start with the workers in the order of their numbers, so that those without work are none with a seat."""
+        by_number = sorted(self.assigned_work.items(), key=lambda entry: number_of(entry[0]))
+        self.assigned_work: dict[Any, dict[str, dict[str, bool]]] = dict(by_number)
+        super().schedule()
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Give a worker the first node that it may measure; where there is none, it ends after those it has."""
+        nodeid = next((nodeid for nodeid in self.workqueue if self._may(node, nodeid)), None)
+        if nodeid is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(nodeid, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        """A worker starts a node when it knows the next one or that there is none: it is told either at once."""
+        told = node not in self.registered_collections
+        while not told:
+            super()._reschedule(node)
+            told = node.shutting_down or len(self.assigned_work[node]) > 1
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a node that is done, so that a long session takes no longer for each."""
+        del self.assigned_work[node][self.registered_collections[node][item_index]]
+        self._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Take back a dead worker's nodes. The one that took it down is lost and not started again."""
-        workload = self.assigned_work.pop(node)
-        pending: list[tuple[str, str]] = [
-            (scope, nodeid) for scope, unit in workload.items() for nodeid, done in unit.items() if not done
-        ]
-        if not pending:
-            return None
-        scope, lost = pending[0]
-        workload[scope][lost] = True
-        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
-        for other in self.assigned_work:
-            self._reschedule(other)
+        lost, *waiting = list(self.assigned_work.pop(node)) or [None]
+        self.owners = {endpoint: owner for endpoint, owner in self.owners.items() if owner is not node}
+        for nodeid in reversed(waiting):
+            self.workqueue[nodeid] = {nodeid: False}
+            self.workqueue.move_to_end(nodeid, last=False)
+        if waiting:
+            for other in self.assigned_work:
+                self._reschedule(other)
         return lost
 
 
 class Distribution:
-    """Hooks that only exist with xdist."""
+    """Hooks of the controller."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.planned = False
+        self.token = secrets.token_hex()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> EndpointScheduling:
         """Nodes are handed out by endpoint."""
         scheduler = EndpointScheduling(config, log)
-        scheduler.llmbench = self.session
+        scheduler.llmbench, scheduler.owners, scheduler.endpoints = self.session, {}, {}
         return scheduler
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Workers write into the controller's run folder."""
-        node.workerinput["llmbench_folder"] = str(self.session.open_folder().path)
+        """What a worker must know: the run folder, its endpoint by its number, and the instrument."""
+        folder = self.session.open_folder()
+        folder.write_text(TOKEN, self.token)
+        node.workerinput.update(
+            llmbench_folder=str(folder.path),
+            llmbench_token=self.token,
+            llmbench_number=number_of(node),
+            llmbench_bank=dict(self.session.bank),
+            llmbench_instrument=instrument(),
+        )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -82,3 +161,89 @@ class Distribution:
             for item in read_items(Path(self.session.config.rootpath, path)):
                 self.session.take_up(item)
         self.session.write_plan(keys)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The files of a node come with its report where the worker has a disk of its own."""
+        self._take_in(report.__dict__.pop("llmbench_files", {}))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """What a worker wrote after its last node."""
+        self._take_in(getattr(node, "workeroutput", {}).pop("llmbench_files", {}))
+
+    def _take_in(self, files: Mapping[str, bytes]) -> None:
+        if files and self.session.folder is not None:
+            try:
+                self.session.folder.take_in(files)
+            except StoreError as error:
+                self.session.stopped = str(error)
+                self.session.config.pluginmanager.getplugin("dsession").shouldstop = str(error)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """No worker measures any more when the report is written."""
+        manager = getattr(self.session.config.pluginmanager.getplugin("dsession"), "nodemanager", None)
+        if manager is not None:
+            manager.teardown_nodes()
+        if self.session.folder is not None:
+            (self.session.folder.path / TOKEN).unlink(missing_ok=True)
+
+
+class Worker:
+    """Hooks of a worker. On a disk of its own it measures into a folder of its own, whose files go with the reports."""
+
+    def __init__(self, session: Session, given: Mapping[str, Any]) -> None:
+        self.session = session
+        self.own: tempfile.TemporaryDirectory[str] | None = None
+        if not _same_disk(Path(given["llmbench_folder"]), given["llmbench_token"]):
+            self.own = tempfile.TemporaryDirectory(prefix="llmbench-")
+            session.folder = RunFolder(Path(self.own.name))
+            session.folder.write(f"environment.{session.number}.json", environment())
+        if given["llmbench_instrument"] != instrument():
+            session.misfit = (
+                "this worker has another version of pytest-llmbench or of its grader than the session: "
+                "install the same one on every machine."
+            )
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """What was written since the last report goes with this one."""
+        report = yield
+        if self.own is not None and isinstance(item, BenchNode):
+            report.llmbench_files = self._files()
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Behind its last run here, a model makes room for the next one."""
+        if not (isinstance(item, BenchNode) and isinstance(nextitem, BenchNode)):
+            return
+        seats = self.session.seats
+        last = item.run == self.session.runs and nextitem.spec.ref != item.spec.ref
+        if last and seats.fixed and seats.concurrency == 1:
+            self.session.close_model(item.spec.ref)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """The cards of models that were closed just now go with the worker's last word; then its folder goes."""
+        if self.own is not None:
+            self.session.config.workeroutput["llmbench_files"] = self._files()  # type: ignore[attr-defined]
+            self.own.cleanup()
+
+    def _files(self) -> dict[str, bytes]:
+        assert self.session.folder is not None
+        files = self.session.folder.take_away()
+        return {name: content for name, content in files.items() if not name.startswith(RECORDS)}
+
+
+def instrument() -> str:
+    """What must be the same on every machine for results to stand in one report."""
+    return f"{signature()} {grader()}"
+
+
+def _same_disk(folder: Path, token: str) -> bool:
+    try:
+        return (folder / TOKEN).read_text(encoding="utf-8") == token
+    except OSError:
+        return False

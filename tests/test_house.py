@@ -21,7 +21,20 @@ FLOORS = (
     ("", "spec", "records", "faults", "stats", "bank"),
     ("runtimes", "sandbox", "store", "locks"),
     ("harness", "grading", "campaign", "report", "schemas"),
-    ("options", "collect", "fixtures", "outcome", "active", "session", "xdist", "hookspecs"),
+    (
+        "options",
+        "collect",
+        "course",
+        "validation",
+        "fixtures",
+        "outcome",
+        "active",
+        "session",
+        "endpoints",
+        "progress",
+        "xdist",
+        "hookspecs",
+    ),
     ("plugin", "cli", "doctor"),
 )
 FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from pytest_llmbench import grading, sandbox
 from pytest_llmbench.bank import Item
 from pytest_llmbench.campaign.agents import conversation_of, converse_again, messages_of, tester
 from pytest_llmbench.campaign.models import Model
+from pytest_llmbench.campaign.observe import Live, Observed, Observer
 from pytest_llmbench.campaign.validate import deviation
 from pytest_llmbench.faults import Schedule
 from pytest_llmbench.grading.grade import Graded, GraderError, delivery_of, grade
@@ -26,10 +27,13 @@ from pytest_llmbench.harness.frozen import Profile, harness, signature
 from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import Spoilt, ask, opening, turn_of
 from pytest_llmbench.records import (
+    SCORED,
+    Again,
     AgentRecord,
     CapUse,
     Conditions,
     Fingerprints,
+    Left,
     Record,
     Row,
     Speed,
@@ -56,6 +60,9 @@ def grader() -> str:
 ALL_THE_SAME = "--llm-allow-unconfined runs the delivered code all the same; such scores are stamped and never rank."
 
 
+MADE_HERE = ("messages", "faults", "harness")
+"""Parts of a request that come from the item and the harness, and not from the model or the session's options."""
+AGAIN = "again/"
 NO_FAULTS = Schedule()
 DONE = ("stop", "finish")
 """Ends of a conversation that the model chose itself."""
@@ -93,10 +100,24 @@ class Measurement:
     delivery: Delivery = field(default_factory=Delivery)
     transcript: Transcript | None = None
     started: str = field(default_factory=now)
+    live: Live = field(default_factory=Live)
+    """Where others can see what goes on."""
+    place: str = ""
+    """Sub-folder of its files in the run folder; ``again/`` for a second asking."""
+    behind: Left = field(default_factory=Left)
+    """What an earlier session left of this node."""
+    again: Again | None = None
+    clock_jump_s: float | None = None
+    """Seconds by which the clock jumped meanwhile."""
+
+    @cached_property
+    def observer(self) -> Observer:
+        """What tells the events of this node."""
+        return Observer(self.folder, self.item.spec.id, self.run, self.model.spec.ref, self.live)
 
     @property
     def stem(self) -> str:
-        return node_stem(self.item.spec.id, self.variant, self.run, self.model.spec.ref)
+        return self.place + node_stem(self.item.spec.id, self.variant, self.run, self.model.spec.ref)
 
     @cached_property
     def instance(self) -> Instance:
@@ -135,21 +156,87 @@ class Measurement:
         Raises:
             Unmeasured: where nothing was measured.
         """
+        self.observer.begin()
         instance = self.instance
         self.schedule = schedule
         self.sandbox  # noqa: B018  # what cannot be graded is not asked for
         agent = instance.spec.mode == "agent"
-        messages = messages_of(instance, self.profile) if agent else opening(instance)
-        if self.model.spec.source is not None:
-            self.transcript = self._saved(messages)
+        if self.behind.transcript is not None:
+            self.transcript = self.behind.transcript
+        elif self.model.spec.source is not None:
+            self.transcript = self._saved(self._messages())
+            self.folder.write(self._transcript_name, self.transcript)
         else:
-            self.transcript = self._converse(instance, messages)
-        self.folder.write(self._transcript_name, self.transcript)
+            self.transcript = self._converse(instance, self._messages())
+            self.folder.write(self._transcript_name, self.transcript)
         if self.transcript.failure is not None:
             raise Unmeasured(_status(self.transcript.failure["status"]), self.transcript.failure["reason"])
         self.delivery = self._work_again(self.transcript) if agent else take_apart(instance, self.transcript)
         self.folder.write_delivery(self.stem, self.delivery)
         return self.delivery
+
+    def _messages(self) -> list[Message]:
+        """What the conversation opens with."""
+        agent = self.instance.spec.mode == "agent"
+        return messages_of(self.instance, self.profile) if agent else opening(self.instance)
+
+    def look_back(self, schedule: Schedule, card: ModelCard | None = None, *, twice: bool = False) -> Left:
+        """What an earlier session left of this node in its run folder, held against what would be asked now.
+
+        Args:
+            schedule: the faults that an agent's tools have now.
+            card: of the model that answers now; None holds everything but the model against it.
+            twice: the node is to be asked a second time, too.
+
+        Raises:
+            Unmeasured: ``harness_error`` where the instance cannot be built.
+        """
+        self.schedule = schedule
+        try:
+            saved = self.folder.transcript(self.stem)
+            second = self.folder.transcript(AGAIN + self.stem) if twice else None
+        except StoreError:
+            return Left(why="its transcript is torn")
+        if saved is None:
+            return Left(why="not measured yet")
+        if saved.failure is not None:
+            return Left(why=saved.failure["status"])
+        if (saved.end is None and self.item.spec.mode == "agent") or (twice and second is None):
+            return Left(why="cut in its conversation")
+        differs = self._differs(saved, self._messages(), card)
+        if differs:
+            return Left(why=f"{', '.join(differs)} changed")
+        return Left(saved, self._kept(saved))
+
+    def _kept(self, saved: Transcript) -> Record | None:
+        """The record of a saved transcript, where today's code would grade it the same way."""
+        try:
+            record = self.folder.record(self.stem)
+        except StoreError:
+            return None
+        if record is None or record.status not in SCORED:
+            return None
+        return record if record.fingerprints == replace(self, transcript=saved).fingerprints() else None
+
+    def ask_again(self) -> None:
+        """Ask the same instance a second time with the same seed, and hold both answers against each other."""
+        saved = self.folder.transcript(AGAIN + self.stem) if self.behind.transcript else None
+        second = replace(self, place=AGAIN, rows=[], graded=None, agent=None, transcript=None, behind=Left(saved))
+        first, points = self.transcript, sum((row.earned for row in self.rows), Decimal(0))
+        try:
+            rows = second.grade(second.perform(self.schedule))
+            points_again, reason = sum((row.earned for row in rows), Decimal(0)), None
+        except Unmeasured as error:
+            points_again, reason = None, redacted(f"{error.status}: {error.reason}")
+        said, said_again = _replies(first), _replies(second.transcript)
+        self.again = Again(
+            equal_text=_texts(said) == _texts(said_again) if reason is None else None,
+            tokens=_usage(said).completion_tokens,
+            tokens_again=_usage(said_again).completion_tokens,
+            points=points,
+            points_again=points_again,
+            reason=reason,
+        )
 
     @property
     def _transcript_name(self) -> str:
@@ -182,7 +269,7 @@ class Measurement:
     def record(self, rows: Sequence[Row], failure: Unmeasured | None = None) -> Record:
         """The record of this node, written to disk."""
         spec, transcript = self.item.spec, self.transcript
-        replies = [turn for turn in transcript.turns if turn.role == "assistant"] if transcript else []
+        replies = _replies(transcript)
         last = replies[-1] if replies else None
         status: Status = failure.status if failure else "measured"
         reason = redacted(failure.reason) if failure else self.delivery.no_answer
@@ -215,6 +302,9 @@ class Measurement:
             speed=self._speed(replies),
             caps=caps,
             edge=[name for name, use in caps.items() if use.share >= self.profile.limit("edge_share")],
+            again=self.again,
+            clock_jump_s=self.clock_jump_s,
+            concurrency=self.concurrency,
             conditions=conditions(),
             profile=self.profile.name,
             sampling=self.profile.sampling,
@@ -226,6 +316,7 @@ class Measurement:
             finished=transcript.finished if transcript else now(),
         )
         self.folder.write_record(record)
+        self.observer.finish(record)
         return record
 
     def fingerprints(self) -> Fingerprints:
@@ -238,6 +329,12 @@ class Measurement:
             harness=signature(),
             bank=self.bank["checksum"],
         )
+
+    @property
+    def concurrency(self) -> int:
+        """Requests that the endpoint was allowed to get at a time when the node was, or is, measured."""
+        parts = self.transcript.fingerprints if self.transcript else {}
+        return int(parts.get("concurrency", self.model.concurrency))
 
     def _parts(self, messages: Sequence[Message], card: ModelCard | None) -> dict[str, str]:
         return {
@@ -254,6 +351,7 @@ class Measurement:
             "profile": self.profile.name,
             "harness": harness().version,
             **({"faults": fingerprint(list(map(repr, self.schedule.faults)))} if self.schedule.faults else {}),
+            **({"concurrency": str(self.model.concurrency)} if self.model.concurrency > 1 else {}),
         }
 
     def _converse(self, instance: Instance, messages: list[Message]) -> Transcript:
@@ -264,7 +362,11 @@ class Measurement:
         end: str | None = None
         started = now()
         try:
+            fresh = self.model.runtime is None or self.model.card is None
+            self.observer.opens()
             runtime, card = self.model.open()
+            self.observer.opened(card, fresh=fresh)
+            runtime = Observed(runtime, self.observer)
             if self.model.spec.is_reference:
                 self._script(instance)
             started = now()
@@ -288,6 +390,7 @@ class Measurement:
         def save(said: Sequence[Turn]) -> None:
             turns[:] = said
             folder.write_compact(name, so_far())
+            self.observer.steps(said)
 
         run_tests = tester(self.sandbox)
         work = conversation_of(self.item, self.instance, self.schedule, self.profile, chat, run_tests, save)
@@ -295,6 +398,7 @@ class Measurement:
             work.work()
         finally:
             turns[:] = work.turns or turns
+        self.observer.ended(work.end)
         return work.end
 
     def _transcript(
@@ -342,19 +446,23 @@ class Measurement:
             raise Unmeasured("harness_error", str(error)) from error
         if saved is None:
             raise Unmeasured("unsupported", f"no transcript of this node is saved in {source.name}")
-        current = {
-            **saved.fingerprints,
-            **{name: part for name, part in self._parts(messages, None).items() if name in ("messages", "faults")},
-            "harness": harness().version,
-        }
-        reuse = compare(saved.fingerprints, current, "", "")
-        if not reuse.reply:
+        differs = self._differs(saved, messages, None)
+        if differs:
             raise Unmeasured(
                 "unsupported",
-                f"the saved reply answers another request: {', '.join(reuse.differs)} differ. "
+                f"the saved reply answers another request: {', '.join(differs)} differ. "
                 "It can only be graded by the version of the bank and harness that it was made with.",
             )
         return saved
+
+    def _differs(self, saved: Transcript, messages: Sequence[Message], card: ModelCard | None) -> Sequence[str]:
+        """Parts of the request that a saved transcript answers which differ now; without a card only those that the
+        item and the harness make."""
+        now_sent = self._parts(messages, card)
+        if card is None:
+            own = {name: now_sent.get(name) for name in MADE_HERE}
+            return compare(saved.fingerprints, {**saved.fingerprints, **own}, "", "").differs
+        return compare(saved.fingerprints, now_sent, "", "").differs
 
     def _caps(self, replies: Sequence[Turn], usage: TokenUse) -> dict[str, CapUse]:
         if not replies or self.model.spec.is_reference or self.transcript is None:
@@ -435,6 +543,14 @@ def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: 
         else None,
         generation_tokens_per_s=round(completion / generation_s, 2) if completion and generation_s else None,
     )
+
+
+def _replies(transcript: Transcript | None) -> list[Turn]:
+    return [turn for turn in transcript.turns if turn.role == "assistant"] if transcript else []
+
+
+def _texts(replies: Sequence[Turn]) -> list[tuple[str, str]]:
+    return [(turn.content, turn.thinking) for turn in replies]
 
 
 def _usage(replies: Sequence[Turn]) -> TokenUse:

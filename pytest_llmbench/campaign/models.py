@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, ReadWriteLock, Timeout
 
 from pytest_llmbench.harness.references import NULLS, nulls_for
 from pytest_llmbench.runtimes.base import ModelCard, Runtime, RuntimeFactory, RuntimeFailure, RuntimeOptions
@@ -19,8 +21,16 @@ from pytest_llmbench.runtimes.reference import ReferenceRuntime
 from pytest_llmbench.spec import Mode
 
 REFERENCES = ("golden", "defective", "null")
+EMBEDDED = ("gguf", "tiny")
+"""Prefixes of models that run in the process that measures them."""
+SLOT_POLL_S = 0.05
+"""Pause between two looks for a free slot of an endpoint, in seconds."""
 ELSEWHERE = ("hf", "lmstudio", "llamacpp", "llama", "vllm", "http", "https", "file")
 """Prefixes that people try and that no runtime has; all of them speak the OpenAI protocol or name a file."""
+
+
+IDENTITY = ("digest", "quantisation", "context")
+"""Fields of a card by which it is known whether the same model answers."""
 
 
 class ModelError(Exception):
@@ -139,7 +149,7 @@ def _defective(name: str) -> ModelSpec:
 
 @dataclass
 class Model:
-    """A model in use: opened before its first call, dead after a fatal failure, closed after its last node."""
+    """A model in use: opened before its first call of a run, dead after a fatal failure, closed after its last one."""
 
     spec: ModelSpec
     factory: RuntimeFactory | None
@@ -148,14 +158,17 @@ class Model:
     card: ModelCard | None = None
     failure: RuntimeFailure | None = None
     closing_probe: float | None = None
-    closed: bool = False
-    _locks: list[FileLock] = field(default_factory=list)
+    concurrency: int = 1
+    """Requests that the model's endpoint may get at a time."""
+    on_open: Callable[[Model], None] = lambda model: None
+    """Called once the card is there; a ``RuntimeFailure`` it raises is the model's."""
 
     def open(self) -> tuple[Runtime, ModelCard]:
-        """The runtime and its card; started on first use.
+        """The runtime and its card; started on first use, and again where it was closed in between.
 
         Raises:
-            RuntimeFailure: the same one every time once the model cannot be measured.
+            RuntimeFailure: the same one every time once the model cannot be measured; so where another model than
+                before answers to its name.
         """
         if self.failure is not None:
             raise self.failure
@@ -168,11 +181,23 @@ class Model:
             self.runtime = runtime
             try:
                 with self.exclusive():
-                    self.card = replace(runtime.open(), ref=self.spec.ref)
+                    card = replace(runtime.open(), ref=self.spec.ref)
+                    self.card = self._same(card)
+                self.on_open(self)
             except RuntimeFailure as failure:
                 self.failure = failure
                 raise
         return self.runtime, self.card
+
+    def _same(self, card: ModelCard) -> ModelCard:
+        if self.card is not None and (moved := moved_parts(self.card, card)):
+            raise RuntimeFailure(
+                "runtime_error",
+                f"{self.spec.ref} is another model than before in this session: {moved}. "
+                "What was measured before stands; measure this one in a run of its own.",
+                fatal=True,
+            )
+        return self.card or card
 
     def broke(self, failure: RuntimeFailure) -> None:
         """Remember a failure after which no further call can succeed."""
@@ -181,23 +206,70 @@ class Model:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the endpoint against every other process on this machine while a call is under way."""
+        """Hold the endpoint against every other process on this machine while a call is under way.
+
+        Where ``concurrency`` allows more than one request, hold one of so many slots; sessions that allow one only
+        still get the endpoint for themselves.
+        """
         endpoint = getattr(self.runtime, "endpoint", None)
         if endpoint is None:
             yield
             return
-        name = hashlib.sha256(endpoint.encode()).hexdigest()[:16]
+        name = hashlib.sha256(endpoint_key(endpoint).encode()).hexdigest()[:16]
         folder = Path(tempfile.gettempdir()) / "llmbench-endpoints"
         folder.mkdir(mode=0o777, exist_ok=True)
-        with FileLock(folder / f"{name}.lock", mode=0o666):
+        gate = ReadWriteLock(folder / f"{name}.db")
+        if self.concurrency == 1:
+            with gate.write_lock():
+                yield
+            return
+        slots = [FileLock(folder / f"{name}.{slot}.lock", mode=0o666) for slot in range(self.concurrency)]
+        with _free_one(slots), gate.read_lock():
             yield
 
-    def close(self) -> None:
-        """Unload the model. Called once; safe where nothing was opened."""
-        if self.runtime is not None and not self.closed:
-            self.closed = True
+    def close(self) -> bool:
+        """Unload the model; whether there was one to unload. ``open`` loads it again."""
+        runtime = self.runtime
+        if runtime is None or self.card is None:
+            return False
+        try:
             with self.exclusive():
-                self.closing_probe = self.runtime.close()
+                self.closing_probe = runtime.close()
+        finally:
+            self.runtime = None
+        return True
+
+
+def moved_parts(before: ModelCard, now: ModelCard) -> str:
+    """What differs between two cards of what should be one model, for people; empty where nothing does."""
+    changes = [
+        f"{name} {getattr(before, name)} -> {getattr(now, name)}"
+        for name in IDENTITY
+        if getattr(before, name) != getattr(now, name)
+    ]
+    return ", ".join(changes)
+
+
+def endpoint_key(endpoint: str) -> str:
+    """One name for all spellings of an endpoint on this machine."""
+    return re.sub(r"(?<=//)(localhost|\[::1\])(?=[:/]|$)", "127.0.0.1", endpoint.lower().rstrip("/"))
+
+
+@contextmanager
+def _free_one(slots: Sequence[FileLock]) -> Iterator[None]:
+    """Hold the first slot that is free; waits for one."""
+    for slot in itertools.cycle(slots):
+        try:
+            slot.acquire(blocking=False)
+        except Timeout:
+            if slot is slots[-1]:
+                time.sleep(SLOT_POLL_S)
+            continue
+        try:
+            yield
+        finally:
+            slot.release()
+        return
 
 
 def speeds_stable(probes: Sequence[float | None], drift: float) -> bool | None:

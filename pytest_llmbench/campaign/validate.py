@@ -49,6 +49,17 @@ def deviation(spec: ModelSpec, item: Item, rows: list[Row] | tuple[Row, ...]) ->
     return None
 
 
+GOLDEN = ModelSpec("golden", "golden")
+
+
+def golden_falls_short(item: Item, variant: int, run: int, sandbox: Sandbox | None) -> str | None:
+    """What the golden reference does not earn of an instance; None where it earns every point."""
+    try:
+        return _score(GOLDEN, item, variant, run, sandbox)[1]
+    except Exception as error:
+        return f"variant {variant} run {run}: golden of {item.spec.id} failed: {type(error).__name__}: {error}"
+
+
 def score_references(item: Item, variants: int, sandbox: Sandbox | None = None) -> Iterator[Finding]:
     """Golden, every defective and every null reference of an item over variants × runs.
 

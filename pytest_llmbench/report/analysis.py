@@ -16,7 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_llmbench.harness.tools import plain
-from pytest_llmbench.records import SCORED, Saved
+from pytest_llmbench.records import SCORED
+from pytest_llmbench.report.figures import (
+    RANKING,
+    Analysis,
+    ItemPart,
+    ModelSummary,
+    Pair,
+    Place,
+    in_points,
+    level_title,
+)
 from pytest_llmbench.stats import (
     ALPHA,
     MOST_RUNS,
@@ -38,23 +48,14 @@ ROUNDED = 4
 """Decimals of the figures of an analysis."""
 MOST_DISAGREEING = 3
 """Items that are named as those whose runs disagree most."""
-SHOWN_ROWS = 12
-"""Rows without information that the terminal names before it only counts them."""
 WANTED = (0.01, 0.02, 0.05)
 """Differences that ``power_text`` answers for where none is named, as shares of the points."""
-COMPARABLE = ("harness_version", "profile")
-"""Conditions under which two campaigns must agree before a difference between them is called one of the models."""
-CONDITIONS = ("harness_version", "bank_version", "profile", "sampling", "think", "variant")
-"""Conditions of a record whose differences ``compare`` names."""
+COMPARABLE = frozenset({"harness", "profile"})
+"""Conditions in which two campaigns must agree before a difference between them is called one of the models."""
+SIGNS = 12
+"""Characters of a signature or checksum that are shown."""
 
-METHOD = (
-    "Models are compared on the instances (item x run) that both were given; the rows of an instance count once, "
-    "together. Items are strata: noise is the spread over runs within an item (stratified variance, each item's "
-    "moderated by what is usual for it in this campaign; Satterthwaite's degrees of freedom in Welch's form; Student's "
-    "t, never more certain than a randomisation of signs could be). All pairs of a level are corrected together "
-    "(Holm): any false order in at most 5 of 100 campaigns."
-)
-ONE_RUN = "One run has no spread: nothing is known of the noise, and no order is sustained."
+ONE_RUN = "One run is no result: nothing is known of the noise. Repeat with --llm-runs=3."
 ONE_MODEL = "One model: there is nothing to order."
 
 Key = tuple[str, int, str]
@@ -73,9 +74,6 @@ class Node:
     points_max: float
     rows: Mapping[str, tuple[str, float, float]]
     """Title, points and earned points by row id; empty where it was not measured."""
-    repairs: int
-    faults: int
-    """Faults of the schedule that fired."""
     instance: tuple[str, int]
     """Version and variant of the item."""
     conditions: Mapping[str, str]
@@ -88,7 +86,6 @@ class Node:
             KeyError, TypeError, ValueError: where it is not one.
         """
         scored = record["status"] in SCORED
-        agent = record.get("agent")
         return cls(
             item=record["item"],
             run=int(record["run"]),
@@ -98,11 +95,24 @@ class Node:
             rows={row["id"]: (row["title"], float(row["points"]), float(row["earned"])) for row in record["rows"]}
             if scored
             else {},
-            repairs=len(record["repairs"]),
-            faults=sum(fault["fired_at"] is not None for fault in agent["faults"]) if agent else 0,
             instance=(record["item_version"], int(record["variant"])),
-            conditions={name: str(record[name]) for name in CONDITIONS},
+            conditions=_conditions(record),
         )
+
+
+def _conditions(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a record was made under, by the name that ``compare`` gives it."""
+    prints = record["fingerprints"]
+    return {
+        "harness": f"{record['harness_version']} ({prints['harness'][:SIGNS]})",
+        "grader": prints["grader"][:SIGNS],
+        "bank": f"{record['bank_version']} ({prints['bank'][:SIGNS]})",
+        "profile": record["profile"],
+        "sampling": record["sampling"],
+        "thinking": record["think"] or "as the model has it",
+        "variant": str(record["variant"]),
+        "requests at a time": str(record.get("concurrency", 1)),
+    }
 
 
 @dataclass(frozen=True)
@@ -179,94 +189,6 @@ class Campaign:
     def tested(self) -> tuple[tuple[str, str, Estimate], ...]:
         """The pairs about whose noise something is known."""
         return tuple((first, second, estimate) for first, second, estimate in self.pairs if estimate is not None)
-
-
-class ModelSummary(Saved):
-    """One model in one level. The figures in points are of whole runs, those in which every item was measured."""
-
-    runs: int
-    """Whole runs."""
-    mean: float | None
-    deviation: float | None
-    """Standard deviation of a run's points; None below two whole runs."""
-    lowest: float | None
-    highest: float | None
-    interval: tuple[float, float] | None
-    """95 % confidence interval of the mean under repetition with other instances of the same items."""
-    unmeasured: int
-    repairs: int
-    faults_met: int
-
-
-class Pair(Saved):
-    """Two models on the instances that both were measured on."""
-
-    first: str
-    second: str
-    difference: float | None
-    """Mean points of a run of ``first`` less those of ``second``; None where nothing is known of the noise."""
-    interval: tuple[float, float] | None
-    """95 % confidence interval of this pair taken alone."""
-    p: float | None
-    """Corrected for all pairs, and for repeated looks where there were any."""
-    sustained: bool
-    beyond: bool
-    """Whether the order would hold for other items too, of which these are a sample: it rarely does."""
-    instances: int
-    left_out: int
-    """Instances that one of the two was not measured on."""
-
-
-class Place(Saved):
-    """One model of the ranking."""
-
-    model: str
-    place: int
-    """One more than the number of models that are sustainedly better."""
-    level_with: Sequence[str]
-    """Models from which it is not separated, on whatever place they are."""
-
-
-class ItemPart(Saved):
-    """What an item contributes to the campaign."""
-
-    between: float | None
-    """Share of the variance between the models' totals."""
-    noise: float | None
-    """Share of the variance over runs."""
-    deviation: float | None
-    """Standard deviation over runs in points, pooled over the models."""
-
-
-class Analysis(Saved):
-    """The statistics of one level."""
-
-    method: str = METHOD
-    models: Mapping[str, ModelSummary]
-    runs: int
-    """Runs of the campaign."""
-    looks: int
-    """Looks at the growing data that the p values are corrected for."""
-    noise_floor: float | None
-    """Half width of the 95 % interval of one pair's difference, in points, quadratic mean over the pairs."""
-    smallest_difference: float | None
-    """Difference that is sustained when all pairs are looked at together, in points, quadratic mean over the pairs."""
-    points_max: float
-    pairs: Sequence[Pair]
-    ranking: Sequence[Place] | None
-    ranking_why: str | None
-    """Why there is no ranking."""
-    unranked: Mapping[str, str]
-    """Models that have no place in it, with the reason."""
-    rows_all: Sequence[str]
-    """Rows, as ``A01 q1``, that every model earned in full in every run."""
-    rows_none: Sequence[str]
-    """Rows of which no model earned anything in any run."""
-    rows: int
-    """Rows of the level that were measured."""
-    items: Mapping[str, ItemPart]
-    disagreeing: Sequence[str]
-    """Items whose runs disagree most, the worst first."""
 
 
 def analyse(
@@ -348,8 +270,6 @@ def _summary(campaign: Campaign, model: str) -> ModelSummary:
     totals = points.sum(axis=0)
     totals = totals[~np.isnan(totals)]
     estimate = stratified(points[:, ~np.isnan(points).any(axis=0)], campaign.usual)
-    nodes = [node for node in campaign.nodes.values() if node.model == model]
-    measured = sum(node.points is not None for node in nodes)
     return ModelSummary(
         runs=len(totals),
         mean=_known(totals.mean()) if len(totals) else None,
@@ -357,9 +277,6 @@ def _summary(campaign: Campaign, model: str) -> ModelSummary:
         lowest=_known(totals.min()) if len(totals) else None,
         highest=_known(totals.max()) if len(totals) else None,
         interval=_interval(estimate) if estimate else None,
-        unmeasured=int(campaign.planned[campaign.models.index(model)].sum()) - measured,
-        repairs=sum(node.repairs for node in nodes),
-        faults_met=sum(node.faults for node in nodes),
     )
 
 
@@ -407,10 +324,13 @@ def _ranking(
     judged = {model for first, second, _ in campaign.tested for model in (first, second)}
     unranked = {model: _why_unranked(campaign, model) for model in campaign.models if model not in judged}
     better: dict[str, int] = dict.fromkeys(judged, 0)
+    worse: dict[str, int] = dict.fromkeys(judged, 0)
     level_with: dict[str, list[str]] = {model: [] for model in judged}
     for pair in pairs:
         if pair.sustained and pair.difference is not None:
-            better[pair.second if pair.difference > 0 else pair.first] += 1
+            ahead, behind = (pair.first, pair.second) if pair.difference > 0 else (pair.second, pair.first)
+            better[behind] += 1
+            worse[ahead] += 1
         elif {pair.first, pair.second} <= judged:
             level_with[pair.first].append(pair.second)
             level_with[pair.second].append(pair.first)
@@ -419,21 +339,24 @@ def _ranking(
         key=lambda model: (better[model], -np.nanmean(campaign.of_model(model), axis=1).sum()),
     )
     return (
-        [Place(model=model, place=1 + better[model], level_with=level_with[model]) for model in order],
+        [
+            Place(model=model, place=1 + better[model], last=len(order) - worse[model], level_with=level_with[model])
+            for model in order
+        ],
         None,
         unranked,
     )
 
 
 def _why_unordered(campaign: Campaign, level: str, ranks_why: str | None) -> str | None:
-    if level != "A":
+    if level != RANKING:
         return "Only level A ranks."
     if ranks_why is not None:
         return ranks_why
-    if len(campaign.models) < 2:
-        return ONE_MODEL
     if len(campaign.runs) < 2:
         return ONE_RUN
+    if len(campaign.models) < 2:
+        return ONE_MODEL
     return None if campaign.tested else "No two models were measured on every item, and twice on any, in the same runs."
 
 
@@ -619,8 +542,8 @@ def compare(run_a: Iterable[Mapping[str, Any]], run_b: Iterable[Mapping[str, Any
         KeyError, TypeError, ValueError: where one is no record.
     """
     first, second = Campaign.of(run_a, level), Campaign.of(run_b, level)
-    conditions = {name: (_met(first, name), _met(second, name)) for name in CONDITIONS}
-    differing = {name: values for name, values in conditions.items() if values[0] != values[1]}
+    met = [_met(campaign) for campaign in (first, second)]
+    differing = {name: (met[0][name], met[1][name]) for name in met[0] if met[0][name] != met[1].get(name)}
     versions = [_instances(campaign) for campaign in (first, second)]
     items = tuple(item for item in first.items if item in versions[1] and versions[0][item] == versions[1][item])
     shared = [(model, model) for model in first.models if model in second.models]
@@ -631,7 +554,7 @@ def compare(run_a: Iterable[Mapping[str, Any]], run_b: Iterable[Mapping[str, Any
     named = {model for pair in shared for model in pair}
     return Comparison(
         conditions=differing,
-        comparable=not differing.keys() & set(COMPARABLE),
+        comparable=not differing.keys() & COMPARABLE,
         items=items,
         items_left_out=tuple(sorted({*first.items, *second.items} - set(items))),
         models=tuple(replace(change, p=next(p_values)) if change.estimate else change for change in changes),
@@ -639,8 +562,13 @@ def compare(run_a: Iterable[Mapping[str, Any]], run_b: Iterable[Mapping[str, Any
     )
 
 
-def _met(campaign: Campaign, condition: str) -> str:
-    return ", ".join(sorted({node.conditions[condition] for node in campaign.nodes.values()}))
+def _met(campaign: Campaign) -> dict[str, str]:
+    """Every condition with the values that occur in a campaign."""
+    found: dict[str, set[str]] = {}
+    for node in campaign.nodes.values():
+        for name, value in node.conditions.items():
+            found.setdefault(name, set()).add(value)
+    return {name: ", ".join(sorted(values)) for name, values in found.items()}
 
 
 def _instances(campaign: Campaign) -> dict[str, frozenset[tuple[str, int]]]:
@@ -688,62 +616,6 @@ def _row_changes(node: str, old: Node, new: Node) -> Iterator[RowChange]:
             yield RowChange(node, row, title, points, *earned)
 
 
-def analysis_lines(level: str, analysis: Analysis) -> Iterator[str]:
-    """The lines of one level's analysis for the terminal summary."""
-    if not analysis.models:
-        return
-    if analysis.ranking is None:
-        yield f"Level {level}: no ranking. {analysis.ranking_why}"
-    else:
-        yield f"Level {level}: ranking (models that no sustained difference separates share a place)"
-        for entry in analysis.ranking:
-            beside = f"  not separated from {', '.join(entry.level_with)}" if entry.level_with else ""
-            yield f"  {entry.place}. {plain(entry.model)}  {_mean(analysis.models[entry.model])}{plain(beside)}"
-    for model, why in analysis.unranked.items():
-        yield f"  -  {plain(model)}: no place, {why}"
-    if analysis.noise_floor is not None and analysis.smallest_difference is not None:
-        pairs = len(analysis.pairs)
-        together = f" ({pairs} pairs looked at together)" if pairs > 1 else ""
-        yield (
-            f"Noise floor {analysis.noise_floor:.2f} points; smallest difference sustained at 95 %: "
-            f"{_of(analysis.smallest_difference, analysis.points_max)}{together}"
-        )
-        sustained = [pair for pair in analysis.pairs if pair.sustained]
-        if sustained:
-            yield (
-                f"{len(sustained)} of {pairs} orders are sustained on these items; "
-                f"{sum(pair.beyond for pair in sustained)} would hold with other items, of which these are a sample"
-            )
-    elif level == "A" and analysis.runs == 1 and analysis.ranking_why != ONE_RUN:
-        yield ONE_RUN
-    left_out = sum(pair.left_out for pair in analysis.pairs)
-    if left_out:
-        yield f"Left out of the pairs, because one of the two was not measured: {left_out} instances"
-    yield from _item_lines(analysis)
-
-
-def _mean(model: ModelSummary) -> str:
-    if model.mean is None:
-        return "no whole run"
-    spread = f" ± {(model.interval[1] - model.interval[0]) / 2:.2f}" if model.interval else ""
-    return f"{model.mean:.2f}{spread}"
-
-
-def _of(points: float, maximum: float) -> str:
-    return f"{points:.2f} points ({100 * points / maximum:.1f} %)"
-
-
-def _item_lines(analysis: Analysis) -> Iterator[str]:
-    if len(analysis.models) > 1:
-        for rows, what in ((analysis.rows_all, "earned by every model"), (analysis.rows_none, "earned by none")):
-            if rows:
-                named = ", ".join(rows) if len(rows) <= SHOWN_ROWS else f"{len(rows)} of {analysis.rows}"
-                yield f"Rows without information, {what} in every run: {named}"
-    if analysis.disagreeing:
-        deviations = [f"{item} (sd {analysis.items[item].deviation:.2f})" for item in analysis.disagreeing]
-        yield f"Runs disagree most in: {', '.join(deviations)}"
-
-
 def _records(folder: Path) -> list[dict[str, Any]]:
     """The records of a run folder.
 
@@ -782,7 +654,8 @@ def power_text(folder: Path, difference: float | None = None) -> str:
         f"({plans[0].pairs} pairs looked at together, noise as in this campaign of {len(campaign.runs)} runs):"
     ]
     lines += [
-        f"  {_of(plan.difference, campaign.points_max)}: {plan.runs or f'more than {MOST_RUNS}'} runs" for plan in plans
+        f"  {in_points(plan.difference, campaign.points_max)}: {plan.runs or f'more than {MOST_RUNS}'} runs"
+        for plan in plans
     ]
     return "\n".join(lines)
 
@@ -800,9 +673,13 @@ def compare_text(folder_a: Path, folder_b: Path) -> str:
 
 
 def _comparison_lines(level: str, found: Comparison) -> Iterator[str]:
-    yield f"Level {level}"
+    yield level_title(level)
     for name, (before, after) in found.conditions.items():
-        yield f"  {name} differs: {before} -> {after}"
+        yield plain(f"  {name}: {before} -> {after}")
+    if not found.comparable:
+        yield "  These are other measurements: no difference between them is called one of the models."
+    elif found.conditions:
+        yield "  A difference may come from what differs above instead of from the models."
     if found.items_left_out:
         yield f"  Left out, in one run only or of another version or variant: {', '.join(found.items_left_out)}"
     if found.models_left_out:
@@ -825,7 +702,7 @@ def _verdict(change: ModelChange, comparable: bool) -> str:
         return "no instance was measured in both runs"
     said = f"{change.points[0]:.2f} -> {change.points[1]:.2f} points ({change.points[1] - change.points[0]:+.2f})"
     if not comparable:
-        return f"{said}; harness or profile differ, so this is no difference of the models"
+        return said
     if not change.rows and change.points[0] == change.points[1]:
         return f"{said}; every row is the same"
     if change.estimate is None:

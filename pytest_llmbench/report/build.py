@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-from pytest_llmbench.campaign.models import speeds_stable
-from pytest_llmbench.harness.frozen import harness
+from pytest_llmbench.campaign.models import REFERENCES, speeds_stable
+from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.records import SCORED, Record, Saved
+from pytest_llmbench.report.figures import RANKING, Analysis
 from pytest_llmbench.store.folder import MANIFEST, PLAN, REPORT, RunFolder, StoreError, node_stem, read_json
 
-LEVELS: tuple[Literal["A", "B", "C", "M"], ...] = ("A", "B", "C", "M")
+ReportLevel = Literal["A", "B", "C", "M", "own"]
+LEVELS: tuple[ReportLevel, ...] = ("A", "B", "C", "M", "own")
 UNCONFINED = "unconfined"
 UNRANKED = "Some code ran unconfined: its scores may be forged, and these points order nothing."
 SMOKE = "Profile smoke: the caps are too small for a ranking; these points order nothing."
 
+SAME_MODEL = ("runtime", "digest", "quantisation", "context")
+"""What all endpoints of a session must have in common for a model."""
+
 Figure = Annotated[float, BeforeValidator(float)]
+Node = tuple[str, int, str]
+"""Item, run, model."""
+Records = Mapping[Node, Mapping[str, Any]]
 
 
 class PlannedItem(Saved):
@@ -72,7 +83,11 @@ class ReportRow(Saved):
 
 
 class ReportItem(Saved):
-    """One node in the report; ``status`` is ``lost`` where a planned node left no record."""
+    """One node in the report.
+
+    ``status`` is ``lost`` where a planned node left no record, and ``archived`` where its record is of another version
+    of the item than this run's.
+    """
 
     status: str
     reason: str | None
@@ -86,7 +101,12 @@ class ReportItem(Saved):
     stop_reason: str | None
     usage: Mapping[str, Any]
     speed: Mapping[str, Any]
+    """Without figures where the timings of the run are invalid."""
     edge: Sequence[str]
+    faults_met: int | None
+    """Faults of the schedule that fired; None where there is no schedule."""
+    again: Mapping[str, Any] | None
+    """What came of asking a second time; None where that was not done."""
 
 
 class ReportRun(Saved):
@@ -94,11 +114,23 @@ class ReportRun(Saved):
     points: float | None
     """None where an item of the run was not measured."""
     points_max: float
+    timings_valid: bool
+    """False where the clock jumped during one of its nodes: the points stand, no time or speed of the run does."""
     items: Mapping[str, ReportItem]
 
 
+class Determinism(Saved):
+    """How many instances gave the same when they were asked a second time with the same seed."""
+
+    instances: int
+    equal_replies: int
+    equal_points: int
+    failed: int
+    """Instances of which nothing came the second time."""
+
+
 class LevelModel(Saved):
-    """One model in one level."""
+    """One model in one level. Statistics of real models are in the level's ``analysis``."""
 
     points_mean: float | None
     """Mean over the runs; None where any run has an unmeasured item."""
@@ -108,7 +140,12 @@ class LevelModel(Saved):
     measured: int
     unmeasured: int
     unmeasured_nodes: Sequence[str]
+    spared: int
+    """Nodes that were not run because the model's order was sustained already; they are not among the planned ones."""
     repairs: int
+    faults_met: int
+    determinism: Determinism | None
+    """None where nothing was asked a second time, or where several requests at a time rule it out."""
     unconfined: int
     """Scores for which a model's code ran without confinement; a model with any of them is in no ranking."""
     runs: Sequence[ReportRun]
@@ -121,6 +158,8 @@ class LevelReport(Saved):
     rows: int
     items: Sequence[str]
     models: Mapping[str, LevelModel]
+    analysis: Analysis | None
+    """Of the real models; None where only references were measured."""
 
 
 class Report(Saved):
@@ -137,9 +176,11 @@ class Report(Saved):
     ranks: bool
     ranks_why: str | None
     policies: Mapping[str, str]
-    concurrency: Literal[1] = 1
+    """Empty where the run is of another harness than the one that wrote this report."""
+    concurrency: int
+    """Requests that an endpoint was allowed to get at a time."""
     models: Mapping[str, Mapping[str, Any]]
-    levels: Mapping[Literal["A", "B", "C", "M"], LevelReport | None]
+    levels: Mapping[ReportLevel, LevelReport | None]
 
     model_config = ConfigDict(**Record.model_config)
 
@@ -155,14 +196,11 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
     Raises:
         StoreError: where manifest or plan are missing or cannot be read.
     """
-    manifest = Manifest.model_validate(read_json(folder.path / MANIFEST))
-    plan = (
-        Plan.model_validate(read_json(folder.path / PLAN))
-        if (folder.path / PLAN).exists()
-        else Plan(nodes=[], items={})
-    )
+    manifest = read_manifest(folder)
+    plan = read_plan(folder)
     records = {(record["item"], record["run"], record["ref"]): record for record in folder.records()}
-    lost = [node for node in plan.nodes if node not in records]
+    nodes = _nodes(plan, records)
+    lost = [node for node in nodes if node not in records]
     status: Literal["complete", "incomplete", "interrupted"] = (
         "interrupted"
         if interrupted
@@ -170,8 +208,8 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         if broken or lost or not (folder.path / PLAN).exists()
         else "complete"
     )
-    levels = {level: _level(level, plan, records) for level in LEVELS}
-    ranks_why = _ranks_not(manifest.profile, levels["A"])
+    ranks_why = _ranks_not(manifest.profile, plan, records)
+    concurrency = max([_concurrency(manifest), *(record.get("concurrency", 1) for record in records.values())])
     return Report(
         status=status,
         harness=manifest.harness,
@@ -182,19 +220,71 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         variant=manifest.variant,
         ranks=ranks_why is None,
         ranks_why=ranks_why,
-        policies=harness().policies,
+        policies=harness().policies if manifest.harness.get("signature") == signature() else {},
+        concurrency=concurrency,
         models={ref: _card(folder, ref) for ref in dict.fromkeys(ref for _, _, ref in plan.nodes)},
-        levels=levels,
+        levels={level: _level(level, nodes, plan, records, ranks_why, concurrency) for level in LEVELS},
     )
 
 
-def _ranks_not(profile: str, level: LevelReport | None) -> str | None:
+def read_manifest(folder: RunFolder) -> Manifest:
+    """What the session of a run folder ran.
+
+    Raises:
+        StoreError: where it is missing or not one that this version can read.
+    """
+    return _read(folder, MANIFEST, Manifest)
+
+
+def read_plan(folder: RunFolder) -> Plan:
+    """What the session of a run folder set out to measure; nothing, where it did not come that far.
+
+    Raises:
+        StoreError: where it is not one that this version can read.
+    """
+    return _read(folder, PLAN, Plan) if (folder.path / PLAN).exists() else Plan(nodes=[], items={})
+
+
+Document = TypeVar("Document", Manifest, Plan)
+
+
+def _read(folder: RunFolder, name: str, kind: type[Document]) -> Document:
+    try:
+        return kind.model_validate(read_json(folder.path / name))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise StoreError(
+            f"{folder.path / name}: not a {name.removesuffix('.json')} that this version can read: "
+            f"{where}: {fault['msg']}"
+        ) from None
+
+
+def _concurrency(manifest: Manifest) -> int:
+    stated = manifest.options.get("concurrency")
+    return stated if isinstance(stated, int) else 1
+
+
+def _nodes(plan: Plan, records: Records) -> list[Node]:
+    """The nodes that the report is about: all that were planned, less those that were spared."""
+    spared = {node for node in plan.spared if node not in records}
+    return [node for node in plan.nodes if node not in spared]
+
+
+def is_reference(ref: str) -> bool:
+    """Whether a model of a report is a reference with a known score."""
+    return ref.partition(":")[0] in REFERENCES
+
+
+def _ranks_not(profile: str, plan: Plan, records: Records) -> str | None:
     """Why level A of this report orders nothing; None where it may."""
     if profile != "standard":
         return SMOKE
-    if level is not None and any(model.unconfined for model in level.models.values()):
-        return UNRANKED
-    return None
+    levels = {item: planned.level for item, planned in plan.items.items()}
+    unconfined = any(
+        record["confinement"] == UNCONFINED and levels.get(item) == RANKING for (item, _, _), record in records.items()
+    )
+    return UNRANKED if unconfined else None
 
 
 def write_report(folder: RunFolder, *, interrupted: bool = False, broken: bool = False) -> Report:
@@ -204,58 +294,98 @@ def write_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
     return report
 
 
-def card_name(ref: str) -> str:
-    """File of a model's card in the run folder."""
-    return f"models/{node_stem('card', 0, 0, ref)}.json"
+def card_name(ref: str, number: int = 0) -> str:
+    """File of a model's card in the run folder: one for each worker whose endpoint serves it."""
+    return f"models/{node_stem('card', 0, 0, ref)}{f'.{number}' if number else ''}.json"
+
+
+def read_cards(folder: Path, ref: str) -> list[dict[str, Any]]:
+    """The cards of a model in a run folder, those of the session's further endpoints behind the first; none where it
+    was not opened."""
+    first = folder / card_name(ref)
+    further = sorted(first.parent.glob(f"{first.stem}.*.json"), key=lambda path: int(path.suffixes[-2][1:]))
+    cards = []
+    for path in (first, *further):
+        with suppress(StoreError):
+            cards.append(read_json(path))
+    return cards
+
+
+def differing(cards: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the endpoints of a model do not have in common, of all that makes it the same model."""
+    return [name for name in SAME_MODEL if len({json.dumps(card.get(name)) for card in cards}) > 1]
 
 
 def _card(folder: RunFolder, ref: str) -> Mapping[str, Any]:
-    try:
-        card = read_json(folder.path / card_name(ref))
-    except StoreError:
+    cards = read_cards(folder.path, ref)
+    if not cards:
         return {"ref": ref, "opened": False}
-    stable = speeds_stable(
-        [card.get("probe_tokens_per_s"), card.get("closing_probe_tokens_per_s")], harness().limits["speed_drift"].value
-    )
-    return {**card, "opened": True, "speeds": {True: "ok", False: "unstable", None: "unknown"}[stable]}
+    drift = harness().limits["speed_drift"].value
+    stable = [
+        speeds_stable([card.get("probe_tokens_per_s"), card.get("closing_probe_tokens_per_s")], drift) for card in cards
+    ]
+    speeds = "unstable" if False in stable else "unknown" if None in stable else "ok"
+    return {**cards[0], "opened": True, "speeds": speeds, "endpoints_differ": differing(cards)}
 
 
-def _level(level: str, plan: Plan, records: Mapping[tuple[str, int, str], Mapping[str, Any]]) -> LevelReport | None:
-    nodes = [node for node in plan.nodes if plan.items[node[0]].level == level]
-    if not nodes:
+def _level(
+    level: ReportLevel, nodes: Sequence[Node], plan: Plan, records: Records, ranks_why: str | None, concurrency: int
+) -> LevelReport | None:
+    here = [node for node in nodes if plan.items[node[0]].level == level]
+    if not here:
         return None
-    items = list(dict.fromkeys(item for item, _, _ in nodes))
-    refs = list(dict.fromkeys(ref for _, _, ref in nodes))
+    items = list(dict.fromkeys(item for item, _, _ in here))
+    refs = list(dict.fromkeys(ref for _, _, ref in here))
+    left = {node for node in plan.spared if node not in records and plan.items[node[0]].level == level}
     return LevelReport(
         points_max=_sum(plan.items[item].points for item in items),
         rows=sum(plan.items[item].rows for item in items),
         items=items,
-        models={ref: _model([node for node in nodes if node[2] == ref], plan, records) for ref in refs},
+        models={
+            ref: _model(
+                [node for node in here if node[2] == ref],
+                plan,
+                records,
+                spared=sum(node[2] == ref for node in left),
+                one_at_a_time=concurrency == 1,
+            )
+            for ref in refs
+        },
+        analysis=_analysis(level, here, plan, records, ranks_why),
     )
 
 
-def _model(
-    nodes: Sequence[tuple[str, int, str]], plan: Plan, records: Mapping[tuple[str, int, str], Mapping[str, Any]]
-) -> LevelModel:
-    runs = []
-    for run in sorted({number for _, number, _ in nodes}):
-        entries = {node[0]: _item(plan.items[node[0]], records.get(node)) for node in nodes if node[1] == run}
-        figures = [entry.points for entry in entries.values()]
-        known = [figure for figure in figures if figure is not None]
-        runs.append(
-            ReportRun(
-                run=run,
-                points=_sum(known) if len(known) == len(figures) else None,
-                points_max=_sum(entry.points_max for entry in entries.values()),
-                items=entries,
-            )
-        )
+def _analysis(
+    level: ReportLevel, nodes: Sequence[Node], plan: Plan, records: Records, ranks_why: str | None
+) -> Analysis | None:
+    """The statistics of a level's real models; None where there are none."""
+    from pytest_llmbench.report.analysis import analyse
+
+    real = [node for node in nodes if not is_reference(node[2])]
+    if not real:
+        return None
+    known = (records[node] for node in real if node in records)
+    current = [record for record in known if not _archived(plan.items[record["item"]], record)]
+    return analyse(current, level, planned=real, ranks_why=ranks_why, looks=plan.looks)
+
+
+def _archived(planned: PlannedItem, record: Mapping[str, Any]) -> bool:
+    """Whether a record is of another version of its item than the run."""
+    return bool(record["item_version"] != planned.version)
+
+
+def _model(nodes: Sequence[Node], plan: Plan, records: Records, *, spared: int, one_at_a_time: bool) -> LevelModel:
+    runs = [
+        _run(number, [node for node in nodes if node[1] == number], plan, records)
+        for number in sorted({number for _, number, _ in nodes})
+    ]
     totals = [entry.points for entry in runs]
     whole = [total for total in totals if total is not None]
     complete = len(whole) == len(totals)
     missing = [
         f"{item}-run{entry.run}" for entry in runs for item, node in entry.items.items() if node.status not in SCORED
     ]
+    entries = [entry for run in runs for entry in run.items.values()]
     return LevelModel(
         points_mean=round(_sum(whole) / len(whole), 4) if complete else None,
         points_min=min(whole) if complete else None,
@@ -264,28 +394,51 @@ def _model(
         measured=len(nodes) - len(missing),
         unmeasured=len(missing),
         unmeasured_nodes=missing,
-        repairs=sum(len(node.repairs) for entry in runs for node in entry.items.values()),
-        unconfined=sum(node.confinement == UNCONFINED for entry in runs for node in entry.items.values()),
+        spared=spared,
+        repairs=sum(len(entry.repairs) for entry in entries),
+        faults_met=sum(entry.faults_met or 0 for entry in entries),
+        determinism=_determinism([entry.again for entry in entries if entry.again]) if one_at_a_time else None,
+        unconfined=sum(entry.confinement == UNCONFINED for entry in entries),
         runs=runs,
     )
 
 
-def _item(planned: PlannedItem, record: Mapping[str, Any] | None) -> ReportItem:
+def _determinism(again: Sequence[Mapping[str, Any]]) -> Determinism | None:
+    if not again:
+        return None
+    came = [one for one in again if one["equal_text"] is not None]
+    return Determinism(
+        instances=len(again),
+        equal_replies=sum(one["equal_text"] for one in came),
+        equal_points=sum(one["points"] is not None and one["points"] == one["points_again"] for one in came),
+        failed=len(again) - len(came),
+    )
+
+
+def _run(number: int, nodes: Sequence[Node], plan: Plan, records: Records) -> ReportRun:
+    """One run of one model."""
+    jumped = any(records[node].get("clock_jump_s") is not None for node in nodes if node in records)
+    entries = {node[0]: _item(plan.items[node[0]], records.get(node), timed=not jumped) for node in nodes}
+    figures = [entry.points for entry in entries.values()]
+    known = [figure for figure in figures if figure is not None]
+    return ReportRun(
+        run=number,
+        points=_sum(known) if len(known) == len(figures) else None,
+        points_max=_sum(entry.points_max for entry in entries.values()),
+        timings_valid=not jumped,
+        items=entries,
+    )
+
+
+def _item(planned: PlannedItem, record: Mapping[str, Any] | None, *, timed: bool) -> ReportItem:
     if record is None:
-        return ReportItem(
-            status="lost",
-            reason="the node was planned but left no record: its worker died, or the session ended before it",
-            points=None,
-            points_max=planned.points,
-            rows=[],
-            repairs=[],
-            confinement=None,
-            flags=[],
-            stop_reason=None,
-            usage={},
-            speed={},
-            edge=[],
+        return _unmeasured(
+            planned, "lost", "the node was planned but left no record: its worker died, or the session ended before it"
         )
+    if _archived(planned, record):
+        reason = f"{record['item']} {record['item_version']}, this run's is {planned.version}"
+        return _unmeasured(planned, "archived", reason)
+    agent = record.get("agent")
     return ReportItem(
         status=record["status"],
         reason=record["reason"],
@@ -296,9 +449,30 @@ def _item(planned: PlannedItem, record: Mapping[str, Any] | None) -> ReportItem:
         confinement=record["confinement"],
         flags=record["flags"],
         stop_reason=record["stop_reason"],
-        usage=record["usage"],
-        speed=record["speed"],
+        usage=record["usage"] if timed else {**record["usage"], "elapsed_s": None},
+        speed=record["speed"] if timed else dict.fromkeys(record["speed"]),
         edge=record["edge"],
+        faults_met=sum(fault["fired_at"] is not None for fault in agent["faults"]) if agent else None,
+        again=record.get("again"),
+    )
+
+
+def _unmeasured(planned: PlannedItem, status: str, reason: str) -> ReportItem:
+    return ReportItem(
+        status=status,
+        reason=reason,
+        points=None,
+        points_max=planned.points,
+        rows=[],
+        repairs=[],
+        confinement=None,
+        flags=[],
+        stop_reason=None,
+        usage={},
+        speed={},
+        edge=[],
+        faults_met=None,
+        again=None,
     )
 
 

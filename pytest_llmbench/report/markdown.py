@@ -3,70 +3,79 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pytest_llmbench.report.build import LevelReport, Report
-from pytest_llmbench.report.notes import RANKING, cautions, conditions, level_cautions, unmeasured
-from pytest_llmbench.report.picture import Interval, Line, lines_of
+from pytest_llmbench.report.figures import level_title
+from pytest_llmbench.report.notes import (
+    analysis_lines,
+    cautions,
+    conditions,
+    facts,
+    folded,
+    level_cautions,
+    unmeasured,
+)
+from pytest_llmbench.report.picture import Line, lines_of
 from pytest_llmbench.report.shown import cut, visible
 from pytest_llmbench.report.tables import points
 
 REASON_CHARS = 300
 """Characters of a reason that are shown."""
-NAMED = 10
-"""Nodes that are named for one reason; the others are counted."""
 
 
-def markdown(report: Report, intervals: Sequence[Interval] | None = None) -> str:
+def markdown(report: Report, archived: str | None = None) -> str:
     """A table for each level, what was not measured and what to know when reading it.
 
     Args:
         report: the report.
-        intervals: what the analysis of level A says, one for each model that it places; None where there is none.
+        archived: why its figures never stand beside current ones (``archive.archived``); None where they may.
 
     Returns:
         GitHub-flavoured Markdown. Names and reasons stand in code spans, so that none of them can be more than text.
     """
-    lines: list[str] = []
+    lines: list[str] = [] if archived is None else [f"**{archived}**", ""]
     for level, content in report.levels.items():
         if content is not None:
-            lines += _level(report, level, content, intervals)
+            lines += _level(report, level, content)
     lines += _unmeasured(report)
-    lines += [f"- {sentence}" for sentence in cautions(report)]
+    lines += [f"- {sentence}" for sentence in cautions(report, code)]
     lines += [f"- {conditions(report)}", ""]
     return "\n".join(lines)
 
 
-def _level(report: Report, level: str, content: LevelReport, intervals: Sequence[Interval] | None) -> Iterator[str]:
-    ranks = level == RANKING and report.ranks
-    shown = lines_of(content.models.items(), intervals, ranks)
-    placed = any(line.interval for line in shown)
-    yield f"### Level {level}: {content.points_max:g} points, {content.rows} rows"
+def _level(report: Report, level: str, content: LevelReport) -> Iterator[str]:
+    shown = lines_of(content)
+    placed = any(line.ranked for line in shown)
+    yield f"### {level_title(level)}: {content.points_max:g} points, {content.rows} rows"
     yield ""
-    head = ["model", "mean", "min–max", "runs", "repairs", "not measured"]
+    head = ["model", "mean", "95 % interval", "sd", "min–max", "runs", "repairs", "faults met", "not measured"]
     if placed:
-        head = ["place", *head[:2], "95 % interval", *head[2:]]
+        head = ["place", *head]
     yield _row(head)
     yield _row("---" if name == "model" else "---:" for name in head)
     for line in shown:
         yield _row(_cells(line, content.points_max, placed))
     yield ""
-    yield from (f"- {sentence}" for sentence in level_cautions(report, level))
+    sentences = [*facts(report, level, code), *level_cautions(report, level)]
+    if content.analysis is not None:
+        sentences = [*analysis_lines(content.analysis, code), *sentences]
+    yield from (f"- {sentence}" for sentence in sentences)
     yield ""
 
 
 def _cells(line: Line, of: float, placed: bool) -> Iterator[str]:
-    model = line.model
+    model, totals, bounds = line.model, line.totals, line.bounds
     if placed:
-        yield "–" if line.place is None else str(line.place)
+        yield line.place or "–"
     yield code(line.ref) + (" unconfined" if model.unconfined else "")
     yield "–" if line.mean is None else points(line.mean) + (f"/{line.points_max:g}" if line.points_max != of else "")
-    if placed:
-        yield "–" if line.bounds is None else f"{points(line.bounds[0])}–{points(line.bounds[1])}"
-    low, high = model.points_min, model.points_max
-    yield "–" if low is None or high is None else f"{points(low)}–{points(high)}"
-    yield str(len(model.runs))
+    yield f"{points(bounds[0])}–{points(bounds[1])}" if bounds else "–"
+    yield "–" if line.deviation is None else points(line.deviation)
+    yield f"{points(min(totals))}–{points(max(totals))}" if totals else "–"
+    yield line.runs
     yield str(model.repairs)
+    yield str(model.faults_met)
     yield f"{model.unmeasured} of {model.planned}" if model.unmeasured else "0"
 
 
@@ -80,9 +89,7 @@ def _unmeasured(report: Report) -> Iterator[str]:
         yield "Not measured (no points, not zero points):"
         yield ""
     for group in groups:
-        named = ", ".join(code(node.name) for node in group.nodes[:NAMED])
-        more = f" and {len(group.nodes) - NAMED} more" if len(group.nodes) > NAMED else ""
-        yield f"- {group.status}: {named}{more}: {code(cut(group.reason, REASON_CHARS))}"
+        yield f"- {group.status}: {folded(group.nodes, code)}: {code(cut(group.reason, REASON_CHARS))}"
     if groups:
         yield ""
 

@@ -20,8 +20,18 @@ from markupsafe import Markup, escape
 
 from pytest_llmbench.records import SCORED, Record, Transcript, Turn
 from pytest_llmbench.report.build import LevelModel, LevelReport, Plan, Report, ReportItem, build_report
-from pytest_llmbench.report.notes import RANKING, Node, cautions, conditions, level_cautions, nodes_of, unmeasured
-from pytest_llmbench.report.picture import Interval, lines_of, scale_of
+from pytest_llmbench.report.figures import Analysis, level_title
+from pytest_llmbench.report.notes import (
+    Node,
+    analysis_lines,
+    cautions,
+    conditions,
+    facts,
+    level_cautions,
+    nodes_of,
+    unmeasured,
+)
+from pytest_llmbench.report.picture import lines_of, scale_of
 from pytest_llmbench.report.shown import cut, level_of, visible
 from pytest_llmbench.report.tables import points
 from pytest_llmbench.store.folder import (
@@ -56,12 +66,12 @@ NODES_HERE = "<!-- nodes -->"
 """Where the shell is opened for the nodes; no escaped text can hold it."""
 
 
-def write_page(folder: RunFolder, intervals: Sequence[Interval] | None = None) -> Path:
+def write_page(folder: RunFolder, archived: str | None = None) -> Path:
     """Write ``report.html`` into a run folder, from its report (made anew where there is none) and its files.
 
     Args:
         folder: the run.
-        intervals: what the analysis of level A says, one for each model that it places; None where there is none.
+        archived: why its figures never stand beside current ones (``archive.archived``); None where they may.
 
     Returns:
         The file.
@@ -69,7 +79,7 @@ def write_page(folder: RunFolder, intervals: Sequence[Interval] | None = None) -
     Raises:
         StoreError: where the run cannot be read or the file not be written.
     """
-    return folder.write_text(PAGE, page(folder, saved_report(folder), intervals))
+    return folder.write_text(PAGE, page(folder, saved_report(folder), archived))
 
 
 def saved_report(folder: RunFolder) -> Report:
@@ -87,15 +97,12 @@ def saved_report(folder: RunFolder) -> Report:
         raise StoreError(f"{path}: not a report this version can read; `llmbench report` makes it anew") from error
 
 
-def page(folder: RunFolder, report: Report, intervals: Sequence[Interval] | None = None) -> str:
+def page(folder: RunFolder, report: Report, archived: str | None = None) -> str:
     """The HTML of a report, as ``write_page`` writes it."""
     environment = _environment(folder, report)
     shell = environment.get_template("page.html.j2").render(
-        lines={
-            level: lines_of(content.models.items(), intervals, level == RANKING and report.ranks)
-            for level, content in report.levels.items()
-            if content is not None
-        },
+        lines={level: lines_of(content) for level, content in report.levels.items() if content is not None},
+        archived=archived,
         conditions=conditions(report),
         cautions=list(cautions(report)),
         unmeasured=unmeasured(report),
@@ -130,7 +137,12 @@ def _environment(folder: RunFolder, report: Report) -> Environment:
         item_points=lambda level, item: next(entry.points_max for entry in _everywhere(level, item)),
         titles=_titles(folder),
         report=report,
+        level_title=level_title,
         level_cautions=lambda level: list(level_cautions(report, level)),
+        facts=lambda level: list(facts(report, level)),
+        analysis_lines=lambda analysis: list(analysis_lines(analysis)),
+        untold=_untold,
+        largest_part=_largest_part,
     )
     return environment
 
@@ -203,6 +215,21 @@ def _row_means(entries: Mapping[int, ReportItem]) -> dict[str, float]:
         for row in entry.rows:
             earned.setdefault(row.id, []).append(row.earned)
     return {name: sum(figures) / len(figures) for name, figures in earned.items()}
+
+
+def _largest_part(analysis: Analysis) -> float:
+    """The largest share of an item, which fills its bar."""
+    parts = [part for item in analysis.items.values() for part in (item.between, item.noise) if part is not None]
+    return max(parts, default=1.0)
+
+
+def _untold(level: LevelReport, item: str) -> list[tuple[str, str]]:
+    """Rows of an item that carry no information, each with who earned it."""
+    analysis = level.analysis
+    if analysis is None or len(analysis.models) < 2:
+        return []
+    rows = [(name, "by all") for name in analysis.rows_all] + [(name, "by none") for name in analysis.rows_none]
+    return [(name.removeprefix(f"{item} "), who) for name, who in rows if name.startswith(f"{item} ")]
 
 
 @dataclass

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pytest_llmbench.report.build import LevelModel
+from pytest_llmbench.report.build import LevelModel, LevelReport
+from pytest_llmbench.report.figures import ModelSummary, Place
 
-TICKS = 8
+TICKS = 5
 """Marks of a scale, at most, beside the one it begins with."""
 STEPS = (1, 2, 2.5, 5, 10)
 """Distances between two marks, times a power of ten."""
 WHOLE = 100
-
-
-@dataclass(frozen=True)
-class Interval:
-    """What the analysis of level A says of one model."""
-
-    ref: str
-    mean: float
-    low: float | None
-    high: float | None
-    """None where nothing is known of the noise, such as after one run."""
-    place: int | None
-    """None where the analysis gives no places."""
 
 
 @dataclass(frozen=True)
@@ -62,43 +50,72 @@ class Line:
 
     ref: str
     model: LevelModel
-    interval: Interval | None
+    summary: ModelSummary | None
+    """None for a reference."""
+    ranked: Place | None
+    """None where the analysis gives it no place."""
+    parted: bool = False
+    """Whether a higher place ends above it."""
 
     @property
     def totals(self) -> list[float]:
-        """Points of its runs; the picture shows none of a model that lacks a node."""
-        return [] if self.mean is None else [run.points for run in self.model.runs if run.points is not None]
+        """Points of its whole runs."""
+        return [run.points for run in self.model.runs if run.points is not None]
 
     @property
     def mean(self) -> float | None:
-        return self.model.points_mean
+        """Mean of its whole runs."""
+        return self.summary.mean if self.summary else self.model.points_mean
 
     @property
-    def place(self) -> int | None:
-        return self.interval.place if self.interval else None
+    def place(self) -> str | None:
+        """The places that it may have, such as ``1-3``."""
+        one = self.ranked
+        return None if one is None else str(one.place) if one.place == one.last else f"{one.place}-{one.last}"
+
+    @property
+    def deviation(self) -> float | None:
+        return self.summary.deviation if self.summary else None
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Ends of its interval."""
-        known = self.interval
-        return None if known is None or known.low is None or known.high is None else (known.low, known.high)
+        """Ends of its 95 % interval; None where nothing is known of the noise."""
+        return self.summary.interval if self.summary else None
+
+    @property
+    def runs(self) -> str:
+        """Whole runs; where some are not whole, of how many."""
+        whole, of = len(self.totals), len(self.model.runs)
+        return str(whole) if whole == of else f"{whole} of {of}"
 
     @property
     def points_max(self) -> float:
         return max((run.points_max for run in self.model.runs), default=0.0)
 
 
-def lines_of(models: Iterable[tuple[str, LevelModel]], intervals: Iterable[Interval] | None, ranks: bool) -> list[Line]:
-    """The lines of a level's picture: by place and mean where the level ranks, in the session's order where not."""
-    known = {interval.ref: interval for interval in intervals or ()} if ranks else {}
-    lines = [Line(ref, model, known.get(ref)) for ref, model in models]
-    return sorted(lines, key=_order) if ranks else lines
+def lines_of(level: LevelReport) -> list[Line]:
+    """The lines of a level: by place and mean where it ranks, in the session's order where not; references last."""
+    analysis = level.analysis
+    summaries = analysis.models if analysis else {}
+    places = {one.model: one for one in (analysis.ranking if analysis else None) or ()}
+    lines = [Line(ref, model, summaries.get(ref), places.get(ref)) for ref, model in level.models.items()]
+    lines.sort(key=_order if places else lambda line: line.summary is None)
+    return [
+        replace(line, parted=before.ranked is not None and _place(before) != _place(line))
+        for before, line in zip([lines[0], *lines[:-1]], lines, strict=True)
+    ]
 
 
-def _order(line: Line) -> tuple[float, bool, float]:
-    return math.inf if line.place is None else line.place, line.mean is None, -(line.mean or 0)
+def _place(line: Line) -> float:
+    return math.inf if line.ranked is None else line.ranked.place
+
+
+def _order(line: Line) -> tuple[float, bool, bool, float]:
+    return _place(line), line.summary is None, line.mean is None, -(line.mean or 0) if line.summary else 0
 
 
 def scale_of(lines: Iterable[Line]) -> Scale:
     """A scale that holds every run and every interval of ``lines``."""
-    return Scale.over(point for line in lines for point in (*line.totals, *(line.bounds or ())))
+    return Scale.over(
+        point for line in lines if line.mean is not None for point in (*line.totals, line.mean, *(line.bounds or ()))
+    )

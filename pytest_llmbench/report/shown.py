@@ -45,3 +45,11 @@ def level_of(lengths: Sequence[int], total: int) -> int:
             return share
         left -= length
     return max(lengths, default=0)
+
+
+def middle(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, cut in the middle: the ends of names are what tells them apart."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // TAIL
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"

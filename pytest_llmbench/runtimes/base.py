@@ -73,6 +73,8 @@ class Request:
     seed: int
     on_wire: Callable[[bytes], None] | None = None
     """Gets every piece of the response body as it came, before it is decoded."""
+    on_piece: Callable[[str], None] | None = None
+    """Gets every piece of the answer or the thinking as it comes; not every runtime hands them on."""
 
 
 @dataclass(frozen=True)

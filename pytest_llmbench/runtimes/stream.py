@@ -549,6 +549,8 @@ class Said:
     """What a call has given so far."""
 
     clock: CallClock
+    on_piece: Callable[[str], None] | None = None
+    """Gets every piece as it is taken up."""
     content: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     thinking_field: str | None = None
@@ -576,6 +578,8 @@ class Said:
         self.usage = event.usage or self.usage
         self.bytes += size_of(event.content) + size_of(event.thinking)
         self.done = self.done or event.done
+        if self.on_piece is not None and (event.content or event.thinking):
+            self.on_piece(event.thinking + event.content)
 
     def full_usage(self, prompt_shared: float | None) -> Usage:
         """The server's numbers together with those of the clock."""
@@ -703,7 +707,14 @@ class HttpRuntime:
         self._raise_fatal()
         messages = alternate(request.messages, self._merge_system)
         try:
-            reply = self._call(messages, request.max_tokens, request.seed, self.settings.temperature, request.on_wire)
+            reply = self._call(
+                messages,
+                request.max_tokens,
+                request.seed,
+                self.settings.temperature,
+                on_wire=request.on_wire,
+                on_piece=request.on_piece,
+            )
         except RuntimeFailure as failure:
             raise self._count(failure) from None
         if reply.stop_reason not in ("stall", "call_timeout"):
@@ -787,6 +798,7 @@ class HttpRuntime:
         seed: int,
         temperature: float | None,
         on_wire: Callable[[bytes], None] | None = None,
+        on_piece: Callable[[str], None] | None = None,
         measured: bool = True,
     ) -> Reply:
         prompt = "\n\n".join(message.content for message in messages)
@@ -795,7 +807,7 @@ class HttpRuntime:
             shared = None if self._previous is None else shared_start(prompt, self._previous)
             self._previous = prompt
         body = self._body(messages, max_tokens, seed, temperature)
-        said = self._stream(body, len(prompt), on_wire)
+        said = self._stream(body, len(prompt), on_wire, on_piece)
         if said.model is not None:
             self._check_served(said.model)
         usage = said.full_usage(shared)
@@ -815,14 +827,20 @@ class HttpRuntime:
         text = whole_text(parts).encode("utf-8", "surrogatepass")
         return (redactor.feed(text) + redactor.flush()).decode("utf-8", "surrogatepass")
 
-    def _stream(self, body: object, prompt_chars: int, on_wire: Callable[[bytes], None] | None) -> Said:
+    def _stream(
+        self,
+        body: object,
+        prompt_chars: int,
+        on_wire: Callable[[bytes], None] | None,
+        on_piece: Callable[[str], None] | None,
+    ) -> Said:
         """One streamed call: everything it said until its end or until a limit cut it.
 
         Raises:
             RuntimeFailure: the call measured nothing.
         """
         clock = CallClock(self.settings.deadlines)
-        said = Said(clock)
+        said = Said(clock, on_piece)
         limit: Limit | None = None
         try:
             with Exchange(self.wire, "POST", self.chat_path, body) as exchange:

@@ -7,11 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pytest_llmbench.campaign.moves import Moves
 from pytest_llmbench.records import Record, Transcript
 from pytest_llmbench.report.build import Manifest, Plan, Report
+from pytest_llmbench.store.events import EventLine
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
+    "events": EventLine,
     "manifest": Manifest,
+    "moves": Moves,
     "plan": Plan,
     "record": Record,
     "report": Report,

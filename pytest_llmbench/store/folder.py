@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -14,17 +16,22 @@ from typing import Any, BinaryIO, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from pytest_llmbench.records import Record, Transcript, now
+from pytest_llmbench.records import Record, Transcript
 from pytest_llmbench.spec import Delivery
+from pytest_llmbench.store.events import EVENTS, append_line, event_line
 
-MANIFEST, PLAN, REPORT, ENVIRONMENT, EVENTS = (
+MANIFEST, PLAN, REPORT, ENVIRONMENT = (
     "manifest.json",
     "plan.json",
     "report.json",
     "environment.json",
-    "events.jsonl",
 )
-
+DECISIONS = "decisions"
+"""Folder of what the workers of one session agreed on."""
+HALF_WRITTEN = ".part"
+"""Ending of a file that is not whole yet; no reader looks at such files."""
+IRREPLACEABLE = ("transcripts/", MANIFEST, PLAN)
+"""What cannot be made again from the rest: it is on the disk itself, not only in its cache, when it is in place."""
 
 Document = TypeVar("Document", bound=BaseModel)
 
@@ -61,23 +68,91 @@ class RunFolder:
         folder = cls(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            folder._lock.acquire(timeout=0)
-        except Timeout:
-            raise StoreError(
-                f"{path} is being written by another session. "
-                "Wait for it, or name another folder with --llm-report-dir."
-            ) from None
         except OSError as error:
-            raise StoreError(
-                f"{path} cannot be written ({error.strerror or error}). "
-                "Name a folder you can write with --llm-report-dir."
-            ) from None
+            raise _no_folder(path, error) from None
+        folder._take("Wait for it, or name another folder with --llm-report-dir.")
         if (path / MANIFEST).exists():
             folder.release()
             raise StoreError(
-                f"{path} already holds a run. Name another folder with --llm-report-dir, or remove this one; "
-                f"its transcripts can be graded again with --llm-model=replay:{path}."
+                f"{path} already holds a run. Go on with it by --llm-resume={path}, name another folder with "
+                f"--llm-report-dir, or remove this one."
             )
+        return folder
+
+    @classmethod
+    def take_up(cls, path: Path) -> RunFolder:
+        """Lock a folder that holds a run, in order to go on with it; what a killed session left half-written goes.
+
+        Raises:
+            StoreError: where it holds no run, cannot be written or is in use by another session.
+        """
+        folder = cls(path)
+        if not (path / MANIFEST).is_file():
+            raise StoreError(f"{path / MANIFEST} is missing: this is not the folder of a run.")
+        folder._take("Wait for it.")
+        for left in path.rglob(".*" + HALF_WRITTEN):
+            left.unlink(missing_ok=True)
+        shutil.rmtree(path / DECISIONS, ignore_errors=True)
+        return folder
+
+    def _take(self, way_out: str) -> None:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise StoreError(f"{self.path} is being written by another session. {way_out}") from None
+        except OSError as error:
+            raise _no_folder(self.path, error) from None
+
+    def agree(self, name: str, decide: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What the first of a session's workers decided about ``name``; the first one decides.
+
+        Raises:
+            StoreError: where the disk refuses it.
+        """
+        try:
+            (self.path / DECISIONS).mkdir(exist_ok=True)
+            with FileLock(self.path / DECISIONS / ".lock"):
+                if not (self.path / DECISIONS / name).exists():
+                    self.write(f"{DECISIONS}/{name}", decide())
+                return read_json(self.path / DECISIONS / name)
+        except OSError as error:
+            raise _refused(self.path / DECISIONS / name, error) from None
+
+    def archive(self, stem: str, into: str) -> bool:
+        """Move everything of a node into ``archive/<into>/``; whether there was anything.
+
+        Raises:
+            StoreError: where the disk refuses it.
+        """
+        name = f"{glob.escape(stem)}.*"
+        found = [
+            *(path for kind in ("transcripts", "records") for path in (self.path / kind).glob(name)),
+            *(path for path in [self.path / "deliveries" / stem] if path.is_dir()),
+        ]
+        for path in found:
+            target = self.path / "archive" / into / path.relative_to(self.path)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+            except OSError as error:
+                raise _refused(target, error) from None
+        return bool(found)
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """Lock the folder of a run that was measured.
+
+        Raises:
+            StoreError: where there is no run in it, a session writes it, or it cannot be written.
+        """
+        read_json(path / MANIFEST)
+        folder = cls(path)
+        try:
+            folder._lock.acquire(timeout=0)
+        except Timeout:
+            raise StoreError(f"{path} is being written by another session or command. Wait for it.") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written ({error.strerror or error}).") from None
         return folder
 
     def release(self) -> None:
@@ -99,16 +174,47 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> Path:
         """Write one text file atomically, in UTF-8; what cannot be encoded is written as an escape."""
+        return self.write_bytes(name, text.encode("utf-8", "backslashreplace"))
+
+    def write_bytes(self, name: str, content: bytes) -> Path:
+        """Write one file atomically.
+
+        Raises:
+            StoreError: where the disk refuses it; what was written before stays.
+        """
         target = self.path / name
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+            temporary.write_bytes(content)
             temporary.replace(target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise _refused(target, error) from None
         return target
+
+    def take_away(self) -> dict[str, bytes]:
+        """Every file of the folder by its name in it, removed from the disk: what another folder is to be given."""
+        paths = sorted(path for path in self.path.rglob("*") if path.is_file())
+        files = {path.relative_to(self.path).as_posix(): path.read_bytes() for path in paths}
+        for path in paths:
+            path.unlink()
+        return files
+
+    def take_in(self, files: Mapping[str, bytes]) -> None:
+        """Write what was taken away from another folder; its events are added to those that are here.
+
+        Raises:
+            StoreError: for a name that leads out of the folder, or where the disk refuses it.
+        """
+        for name, content in files.items():
+            if not (self.path / name).resolve().is_relative_to(self.path.resolve()):
+                raise StoreError(f"{name!r} leads out of the run folder; nothing of it was written.")
+            if name == EVENTS:
+                for line in content.splitlines(keepends=True):
+                    self._append(line)
+            else:
+                self.write_bytes(name, content)
 
     def wire(self, stem: str) -> BinaryIO:
         """An open, unbuffered file for the bytes of a node's replies as they come in."""
@@ -119,12 +225,18 @@ class RunFolder:
         except OSError as error:
             raise _refused(target, error) from None
 
-    def event(self, kind: str, **fields: object) -> None:
-        """Append one event with its time to ``events.jsonl``."""
-        line = json.dumps({"at": now(), "event": kind, **fields}, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    def event(self, kind: str, /, **fields: object) -> None:
+        """Append one event with its time to ``events.jsonl``; its type is registered in ``store.events``.
+
+        Raises:
+            EventError: where type or fields are not registered.
+            StoreError: where the disk refuses it.
+        """
+        self._append(event_line(kind, fields))
+
+    def _append(self, line: bytes) -> None:
         try:
-            with (self.path / EVENTS).open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            append_line(self.path / EVENTS, line)
         except OSError as error:
             raise _refused(self.path / EVENTS, error) from None
 
@@ -192,6 +304,12 @@ def _model(path: Path, kind: type[Document]) -> Document:
         raise StoreError(
             f"{path}: not a {kind.__name__.lower()} this version can read: {error.errors()[0]['msg']}"
         ) from None
+
+
+def _no_folder(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{path} cannot be written ({error.strerror or error}). Name a folder you can write with --llm-report-dir."
+    )
 
 
 def _refused(target: Path, error: OSError) -> StoreError:

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from report.campaigns import campaign, intervals_of
+from report.campaigns import campaign
 
 from pytest_llmbench.report.build import write_report
 from pytest_llmbench.report.page import write_page
@@ -25,9 +25,9 @@ def measure(path: Path) -> None:
     """Report and page of a run folder, in a process that did nothing else."""
     folder = RunFolder(path)
     start = time.perf_counter()
-    report = write_report(folder)
+    write_report(folder)
     between = time.perf_counter()
-    size = write_page(folder, intervals_of(report)).stat().st_size
+    size = write_page(folder).stat().st_size
     end = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"report {between - start:.2f} s, page {end - between:.2f} s, {memory} MiB, {size / 1e6:.2f} MB")

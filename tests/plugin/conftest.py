@@ -222,7 +222,7 @@ class Bank:
         start = self.pytester.runpytest_subprocess if apart else self.pytester.runpytest_inprocess
         chosen = [] if model is None else [f"--llm-model={model}"]
         order = ["-p", "no:hypothesispytest", *(["-p", "no:randomly"] if fixed else [])]
-        if not any(argument.startswith("--llm-report-dir") for argument in arguments):
+        if not any(argument.startswith(("--llm-report-dir", "--llm-resume")) for argument in arguments):
             chosen.append(f"--llm-report-dir={self.folder}")
         return start(*order, *chosen, *arguments)
 

@@ -119,7 +119,7 @@ def test_a_run_folder_that_already_holds_a_run(bank: Any) -> None:
     assert bank.run("script:golden").ret == 0
     before = {path: path.read_bytes() for path in bank.folder.rglob("*") if path.is_file()}
     bank.calls()
-    told(bank.run("script:wrong"), str(bank.folder), "already holds a run", "replay:")
+    told(bank.run("script:wrong"), str(bank.folder), "already holds a run", "--llm-resume=")
     assert not bank.calls()
     assert before == {path: path.read_bytes() for path in bank.folder.rglob("*") if path.is_file()}
 

@@ -59,7 +59,7 @@ def test_a_repair_costs_one_hygiene_row_and_is_counted_beside_the_score(measured
     result, record = measured(source)
     assert [row["id"] for row in record["rows"] if row["earned"] < row["points"]] == ["syntax"]
     assert record["repairs"] == ["sums.py: added `from typing import Optional`"]
-    result.stdout.fnmatch_lines(["model *repairs", "*", "script:x *3.00* 3.00/4 * 1"])
+    result.stdout.fnmatch_lines(["script:x *3.00[*] *3.00", "model *repairs*", "*", "script:x *3.00 * 1"])
     assert bank.report()["levels"]["A"]["models"]["script:x"]["repairs"] == 1
 
 
@@ -84,7 +84,7 @@ def test_an_unconfined_score_is_stamped_and_never_ranks(bank: Any, no_layer: Non
     assert (record["points"], record["confinement"]) == (4.0, "unconfined")
     report = bank.report()
     assert (report["ranks"], report["levels"]["A"]["models"]["golden"]["unconfined"]) == (False, 1)
-    result.stdout.fnmatch_lines(["golden *unconfined*", "Some code ran unconfined*"])
+    result.stdout.fnmatch_lines(["golden *4.00U*", "No ranking. Some code ran unconfined*"])
 
 
 def test_golden_and_defective_code_earn_what_they_declare(bank: Any) -> None:

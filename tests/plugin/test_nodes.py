@@ -120,8 +120,9 @@ def test_the_word_of_a_node_is_its_points_or_why_there_are_none(
 
 
 def test_a_broken_grader_is_an_error_of_the_harness_with_the_place_it_was_raised_at(bank: Any) -> None:
-    bank.edit("task.py", "return grade_answers(instance, delivery)", "return {}['gone']")
-    result = bank.run("script:golden")
+    breaks = "return grade_answers(instance, delivery) if delivery.answers['2'].raw != '1' else {}['gone']"
+    bank.edit("task.py", "return grade_answers(instance, delivery)", breaks)
+    result = bank.run("script:half")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["harness_error: *KeyError: 'gone'*", "*raised at *task.py:*"])
     [record] = bank.records().values()

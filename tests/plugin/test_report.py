@@ -65,7 +65,7 @@ def test_levels_are_never_added_up(bank: Any) -> None:
     assert not [path for path, value in leaves if value == 1003]
     outside = [path for path, value in leaves if path[0] != "levels" and isinstance(value, (int, float))]
     assert not [path for path in outside if re.search("point|score|earned|total|sum|mean|rank$", ".".join(path))]
-    assert set(report["levels"]) == {"A", "B", "C", "M"}
+    assert set(report["levels"]) == {"A", "B", "C", "M", "own"}
     assert "1003" not in (bank.folder / "report.json").read_text()
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pytest_llmbench.store.events import events
+
 pytest.importorskip("xdist")
 
 
@@ -48,3 +50,5 @@ def test_a_worker_that_dies_leaves_a_counted_gap_and_is_not_killed_again(wide: A
     assert model["points_mean"] is None
     assert model["runs"][0]["items"][deadly]["status"] == "lost"
     assert f"lost: {deadly}-run1-script:golden" in result.stdout.str()
+    lost = [event for event in events(wide.folder)[0] if event["event"] == "worker_lost"]
+    assert [(event["item"], event["run"], event["ref"]) for event in lost] == [(deadly, 1, "script:golden")]

@@ -21,8 +21,7 @@ from pytest_llmbench.records import (
     Transcript,
     Turn,
 )
-from pytest_llmbench.report.build import Manifest, Plan, PlannedItem, Report, card_name, write_report
-from pytest_llmbench.report.picture import Interval
+from pytest_llmbench.report.build import Manifest, Plan, PlannedItem, card_name, write_report
 from pytest_llmbench.spec import ItemSpec, Level
 from pytest_llmbench.store.folder import ENVIRONMENT, MANIFEST, PLAN, RunFolder, node_stem
 
@@ -103,17 +102,6 @@ def campaign(
                 )
     write_report(folder)
     return folder
-
-
-def intervals_of(report: Report) -> list[Interval]:
-    """Intervals of a made-up width, places in order of the means."""
-    level = report.levels["A"]
-    assert level is not None
-    means = {ref: model.points_mean for ref, model in level.models.items() if model.points_mean is not None}
-    return [
-        Interval(ref, mean, mean - 4, mean + 4, 1 + sum(other > mean + 4 for other in means.values()))
-        for ref, mean in means.items()
-    ]
 
 
 def _manifest(names: Sequence[str], runs: int, profile: str) -> Manifest:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from report.campaigns import campaign, intervals_of
+from report.campaigns import campaign
 
 from pytest_llmbench.report.markdown import code, markdown
 from pytest_llmbench.report.page import saved_report
@@ -35,20 +35,27 @@ def tables(text: str) -> list[list[list[str]]]:
 
 def test_the_ranking_is_a_table_with_places_and_intervals(tmp_path: Path) -> None:
     report = saved_report(campaign(tmp_path, 4, 3))
-    intervals = {interval.ref: interval for interval in intervals_of(report)}
-    (table,) = tables(markdown(report, list(intervals.values())))
-    assert table[0] == ["place", "model", "mean", "95 % interval", "min–max", "runs", "repairs", "not measured"]
-    assert [row[0] for row in table[1:]] == [
-        str(place) for place in sorted(one.place or 0 for one in intervals.values())
+    content = report.levels["A"]
+    assert content is not None
+    assert content.analysis is not None
+    text = markdown(report)
+    (table,) = tables(text)
+    assert table[0] == [
+        *("place", "model", "mean", "95 % interval", "sd", "min–max", "runs", "repairs", "faults met", "not measured")
     ]
+    assert [row[0].split("-")[0] for row in table[1:]] == [str(one.place) for one in content.analysis.ranking or ()]
     for row in table[1:]:
-        interval = intervals[row[1]]
-        assert row[2:4] == [f"{interval.mean:.2f}", f"{interval.low or 0:.2f}–{interval.high or 0:.2f}"]
+        summary = content.analysis.models[row[1]]
+        assert summary.interval is not None
+        assert row[2:4] == [f"{summary.mean:.2f}", f"{summary.interval[0]:.2f}–{summary.interval[1]:.2f}"]
+        assert row[4] == f"{summary.deviation:.2f}"
+    assert f"- Noise floor {content.analysis.noise_floor:.2f} points" in text
+    assert "- Runs disagree most in: " in text
 
 
 def test_levels_have_tables_of_their_own_and_only_a_has_places(tmp_path: Path) -> None:
     report = saved_report(campaign(tmp_path, 2, 2, levels=("A", "B")))
-    text = markdown(report, intervals_of(report))
+    text = markdown(report)
     first, second = tables(text)
     assert first[0][0] == "place"
     assert second[0][0] == "model"
@@ -68,14 +75,14 @@ def test_what_was_not_measured_has_no_figure_and_its_reason(tmp_path: Path) -> N
 @pytest.mark.parametrize("profile", ["smoke", "standard"])
 def test_only_the_standard_profile_gives_places(tmp_path: Path, profile: str) -> None:
     report = saved_report(campaign(tmp_path, 2, 2, profile=profile))
-    text = markdown(report, intervals_of(report))
+    text = markdown(report)
     assert ("place" in tables(text)[0][0]) == (profile == "standard")
     assert ("order nothing" in text) == (profile == "smoke")
 
 
 def test_it_is_short(tmp_path: Path) -> None:
     report = saved_report(campaign(tmp_path, 20, 1))
-    assert len(markdown(report, intervals_of(report)).splitlines()) < 40
+    assert len(markdown(report).splitlines()) < 45
 
 
 def test_a_hostile_name_stays_a_cell(tmp_path: Path) -> None:
@@ -83,7 +90,7 @@ def test_a_hostile_name_stays_a_cell(tmp_path: Path) -> None:
     report = saved_report(campaign(tmp_path, [name], 1))
     text = markdown(report)
     (table,) = tables(text)
-    assert [len(row) for row in table] == [6, 6]
+    assert [len(row) for row in table] == [9, 9]
     assert table[1][0] == "x` | @someone <img src=http://127.0.0.1/x> [a](javascript:b) | ⟨U+202E⟩"
     assert "<img" not in PARSER.render(text)
 

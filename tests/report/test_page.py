@@ -7,14 +7,13 @@ import random
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report.campaigns import campaign, intervals_of, prose
+from report.campaigns import campaign, prose
 from report.chromium import Page, chromium, program
 
 from pytest_llmbench.report.page import PAGE, PAGE_BYTES, saved_report, write_page
@@ -39,9 +38,8 @@ def nodes(html: str) -> dict[str, str]:
     return {name: zlib.decompress(base64.b64decode(packed)).decode() for name, packed in SPOKEN.findall(html)}
 
 
-def written(folder: RunFolder, *, placed: bool = True) -> str:
-    intervals = intervals_of(saved_report(folder)) if placed else None
-    return write_page(folder, intervals).read_text(encoding="utf-8")
+def written(folder: RunFolder, archived: str | None = None) -> str:
+    return write_page(folder, archived).read_text(encoding="utf-8")
 
 
 def part(html: str, name: str) -> str:
@@ -78,24 +76,56 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_the_ranking_shows_places_intervals_and_every_run(small: RunFolder, html: str) -> None:
-    report = saved_report(small)
     level = part(html, "level-A")
-    for interval in intervals_of(report):
-        assert f"{interval.low or 0:.2f}–{interval.high or 0:.2f}" in level
-    content = report.levels["A"]
+    content = saved_report(small).levels["A"]
     assert content is not None
-    shown = [model for model in content.models.values() if model.points_mean is not None]
-    assert level.count('<line class="run"') == sum(len(model.runs) for model in shown)
-    assert level.count('<circle class="mean"') == len(shown)
+    assert content.analysis is not None
+    assert content.analysis.ranking is not None
+    for summary in content.analysis.models.values():
+        assert summary.interval is not None
+        assert f"{summary.interval[0]:.2f}–{summary.interval[1]:.2f}" in level
+        assert f"<b>{summary.mean:.2f}</b>" in level
+    for place in content.analysis.ranking:
+        assert f'<td class="number">{place.place}' in level
+    assert level.count('<line class="interval"') == len(content.models)
+    assert level.count('<line class="run"') == sum(len(model.runs) for model in content.models.values())
+    assert level.count('<circle class="mean"') == len(content.models)
 
 
-def test_a_place_without_an_interval_draws_none(tmp_path: Path) -> None:
-    folder = campaign(tmp_path, 2, 1)
-    one, two = intervals_of(saved_report(folder))
-    write_page(folder, [replace(one, low=None, high=None), two])
-    level = part((tmp_path / PAGE).read_text(encoding="utf-8"), "level-A")
-    assert level.count('<line class="interval"') == 1
+def test_what_the_items_tell_is_a_table_and_every_pair_a_line(small: RunFolder, html: str) -> None:
+    level = part(html, "level-A")
+    content = saved_report(small).levels["A"]
+    assert content is not None
+    assert content.analysis is not None
+    told = level.split('id="told-A"')[1].split("</table>")[0]
+    assert all(f'href="#item-{item}"' in told for item in content.items)
+    for row in (*content.analysis.rows_all, *content.analysis.rows_none):
+        assert f"{row.split()[1]} <span" in told
+    pairs = level.split('id="pairs-A"')[1].split("<tbody>")[1].split("</table>")[0]
+    assert pairs.count("<tr>") == len(content.analysis.pairs) == 3
+    assert f"Noise floor {content.analysis.noise_floor:.2f} points" in level
+    assert content.analysis.method[:40] in level
+
+
+def test_an_archived_run_says_so_above_every_page(tmp_path: Path) -> None:
+    text = written(campaign(tmp_path, 1, 1), "Archived: made with another <harness>.")
+    assert '<p class="caution banner">Archived: made with another &lt;harness&gt;.</p>' in text
+    assert "banner" not in written(RunFolder(tmp_path)).split("<body>")[1]
+
+
+def test_after_one_run_no_interval_is_drawn(tmp_path: Path) -> None:
+    level = part(written(campaign(tmp_path, 2, 1)), "level-A")
+    assert level.count('<line class="interval"') == 0
     assert level.count('<circle class="mean"') == 2
+    assert "95 % interval" not in level
+
+
+def test_references_stand_below_the_models_without_interval_or_place(tmp_path: Path) -> None:
+    level = part(written(campaign(tmp_path, ["golden", "null:echo", "a:1b", "b:1b"], 2)), "level-A")
+    names = re.findall(r'<th scope="row"><bdi>([^<]*)', level.split("</table>")[0])
+    assert names[2:] == ["golden", "null:echo"]
+    assert level.count('<line class="interval"') == 2
+    assert level.count('<circle class="mean"') == 4
 
 
 def test_a_model_that_lacks_a_node_has_no_figure_in_the_picture(tmp_path: Path) -> None:
@@ -113,10 +143,10 @@ def test_a_report_that_ranks_nothing_says_so(tmp_path: Path, profile: str, runs:
     assert said in part(written(campaign(tmp_path, 2, runs, profile=profile)), "level-A")
 
 
-def test_a_smoke_report_gives_no_places_even_where_intervals_are_given(tmp_path: Path) -> None:
+def test_a_smoke_report_shows_the_noise_and_gives_no_places(tmp_path: Path) -> None:
     level = part(written(campaign(tmp_path, 3, 2, profile="smoke")), "level-A")
     assert "Place" not in level
-    assert "95 % interval" not in level
+    assert "95 % interval" in level
 
 
 def test_levels_have_pages_of_their_own_and_share_none(html: str) -> None:
