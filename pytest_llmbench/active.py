@@ -11,7 +11,7 @@ import pytest
 from pytest_llmbench import fixtures
 from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE, find_bank
 from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
-from pytest_llmbench.course import Course
+from pytest_llmbench.course import Course, check_models, check_terms
 from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.outcome import complete_report, sections, words
 from pytest_llmbench.progress import Progress, fits
@@ -49,6 +49,7 @@ def activate(config: pytest.Config) -> None:
         workers, spread = workers_of(config)
     if session.worker is None and not config.option.collectonly:
         session.seats.check(workers, spread=spread)
+        check_terms(session, workers)
     if config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args = [str(find_bank(config.invocation_params.dir))]
 
@@ -134,7 +135,9 @@ class Active:
         self.config.stash[COURSE].nodes = nodes
         if self.session.worker is None and not self.distributes and not self.config.option.collectonly:
             self.session.write_plan(node.key for node in nodes)
-            validate_first(self.session, (node.key for node in nodes if not node.spec.is_reference))
+            real = [node.key for node in nodes if not node.spec.is_reference]
+            check_models(self.session, real)
+            validate_first(self.session, real)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """What is kept of the run that is gone on with, and what is measured again."""

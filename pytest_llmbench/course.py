@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_llmbench.campaign.agents import schedule_of
 from pytest_llmbench.campaign.guard import Clock, Decision, Guard, spoken
 from pytest_llmbench.campaign.measure import AGAIN, Unmeasured
 from pytest_llmbench.records import Left, Record
-from pytest_llmbench.report.analysis import separated
 from pytest_llmbench.report.figures import RANKING
 from pytest_llmbench.runtimes.base import RuntimeFailure
 from pytest_llmbench.session import Session
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 Block = tuple[str, int]
 """A model's run: its reference and the run's number."""
+
+
+FEWEST_ROUNDS = 3
+"""One run has no spread, and behind the last run nothing is left to spare."""
 
 
 class Spared(Exception):
@@ -186,6 +191,8 @@ class Course:
 
     def _separate(self, after_run: int) -> None:
         """Look at the records after a complete round."""
+        from pytest_llmbench.report.analysis import separated
+
         session, folder = self.session, self.session.folder
         if folder is None or after_run == 1:
             return
@@ -202,6 +209,32 @@ class Course:
             if node.item.spec.level == RANKING and self._settled.get(node.spec.ref, node.run) < node.run
         ]
         session.spare(spared, found.looks)
+
+
+def check_terms(session: Session, workers: int) -> None:
+    """Hold ``--llm-until-separated`` against the session's other options.
+
+    Raises:
+        pytest.UsageError: where nothing could be spared, or rounds are measured side by side.
+    """
+    ways_out = (
+        (workers > 0, "workers have no rounds in common; run it without -n"),
+        (session.profile.name != "standard", "only profile standard orders models; leave --llm-profile out"),
+        (session.runs < FEWEST_ROUNDS, f"it saves something from --llm-runs={FEWEST_ROUNDS} on"),
+    )
+    for wrong, way_out in ways_out:
+        if wrong and session.until_separated:
+            raise pytest.UsageError(f"--llm-until-separated: {way_out}.")
+
+
+def check_models(session: Session, nodes: Iterable[tuple[str, int, str]]) -> None:
+    """Hold ``--llm-until-separated`` against the nodes of models.
+
+    Raises:
+        pytest.UsageError: where there is nothing to order.
+    """
+    if session.until_separated and len({ref for _, _, ref in nodes}) < 2:
+        raise pytest.UsageError("--llm-until-separated: an order needs two models or more; name them in --llm-model.")
 
 
 def _look(node: BenchNode) -> Left:

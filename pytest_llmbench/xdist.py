@@ -17,12 +17,13 @@ from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.models import EMBEDDED, REFERENCES, expand
 from pytest_llmbench.collect import BenchNode
 from pytest_llmbench.harness.frozen import signature
+from pytest_llmbench.report.build import is_reference
 from pytest_llmbench.session import NODE_NAME, Session, environment
 from pytest_llmbench.store.folder import RunFolder, StoreError
+from pytest_llmbench.validation import validate_first
 
 TOKEN = ".token"
 """File in the run folder by which a worker sees whether its disk is the controller's."""
-RECORDS = "records/"
 IN_PROCESS = "embedded"
 """The one endpoint that all models share that run in the process that measures them."""
 
@@ -105,7 +106,8 @@ class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def remove_node(self, node: Any) -> str | None:
         """Take back a dead worker's nodes. The one that took it down is lost and not started again."""
-        lost, *waiting = list(self.assigned_work.pop(node)) or [None]
+        pending = list(self.assigned_work.pop(node))
+        waiting = pending[1:]
         self.owners = {endpoint: owner for endpoint, owner in self.owners.items() if owner is not node}
         for nodeid in reversed(waiting):
             self.workqueue[nodeid] = {nodeid: False}
@@ -113,7 +115,7 @@ class EndpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
         if waiting:
             for other in self.assigned_work:
                 self._reschedule(other)
-        return lost
+        return pending[0] if pending else None
 
 
 class Distribution:
@@ -140,6 +142,7 @@ class Distribution:
             llmbench_folder=str(folder.path),
             llmbench_token=self.token,
             llmbench_number=number_of(node),
+            llmbench_deadline=self.session.deadline.isoformat() if self.session.deadline else None,
             llmbench_bank=dict(self.session.bank),
             llmbench_instrument=instrument(),
         )
@@ -161,6 +164,7 @@ class Distribution:
             for item in read_items(Path(self.session.config.rootpath, path)):
                 self.session.take_up(item)
         self.session.write_plan(keys)
+        validate_first(self.session, (key for key in keys if not is_reference(key[2])))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -215,16 +219,6 @@ class Worker:
         return report
 
     @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Behind its last run here, a model makes room for the next one."""
-        if not (isinstance(item, BenchNode) and isinstance(nextitem, BenchNode)):
-            return
-        seats = self.session.seats
-        last = item.run == self.session.runs and nextitem.spec.ref != item.spec.ref
-        if last and seats.fixed and seats.concurrency == 1:
-            self.session.close_model(item.spec.ref)
-
-    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """The cards of models that were closed just now go with the worker's last word; then its folder goes."""
         if self.own is not None:
@@ -233,8 +227,7 @@ class Worker:
 
     def _files(self) -> dict[str, bytes]:
         assert self.session.folder is not None
-        files = self.session.folder.take_away()
-        return {name: content for name, content in files.items() if not name.startswith(RECORDS)}
+        return self.session.folder.take_away()
 
 
 def instrument() -> str:

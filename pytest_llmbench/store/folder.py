@@ -27,6 +27,7 @@ MANIFEST, PLAN, REPORT, ENVIRONMENT = (
     "environment.json",
 )
 DECISIONS = "decisions"
+RECORDS = "records"
 """Folder of what the workers of one session agreed on."""
 HALF_WRITTEN = ".part"
 """Ending of a file that is not whole yet; no reader looks at such files."""
@@ -194,8 +195,15 @@ class RunFolder:
         return target
 
     def take_away(self) -> dict[str, bytes]:
-        """Every file of the folder by its name in it, removed from the disk: what another folder is to be given."""
-        paths = sorted(path for path in self.path.rglob("*") if path.is_file())
+        """Every file by its name, removed from the disk: what another folder is to be given. Records go another way,
+        and decisions stay with who made them."""
+        inside = (
+            path
+            for kind in self.path.iterdir()
+            if kind.name not in (RECORDS, DECISIONS)
+            for path in (kind, *kind.rglob("*"))
+        )
+        paths = sorted(path for path in inside if path.is_file())
         files = {path.relative_to(self.path).as_posix(): path.read_bytes() for path in paths}
         for path in paths:
             path.unlink()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import pytest_llmbench.active
+import pytest_llmbench.report.analysis
 import pytest_llmbench.runtimes.ollama
 import pytest_llmbench.xdist  # noqa: F401  # sessions in this process share the modules; without this each imports anew
 

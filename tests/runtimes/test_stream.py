@@ -244,6 +244,14 @@ def test_a_call_gives_text_times_and_every_raw_byte(server, runtime, ask):
     assert usage.prompt_shared is None
 
 
+def test_pieces_are_handed_on_as_they_come_thinking_too_and_cut_like_the_reply(server, runtime, ask):
+    lines = [ollama_says("", thinking="hm"), ollama_says("one"), ollama_says(" two"), ollama_says(""), OLLAMA_DONE]
+    server.on["/api/chat"] = ndjson(*lines)
+    pieces = []
+    assert runtime.chat(ask(on_piece=pieces.append)).content == "one two"
+    assert pieces == ["hm", "one", " two"]
+
+
 def test_the_share_of_the_previous_prompt(server, runtime, ask):
     server.on["/api/chat"] = ndjson(ollama_says("x"), OLLAMA_DONE)
     runtime.chat(ask("12345"))
