@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_llmbench import fixtures
-from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE, find_bank
+from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE
 from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
 from pytest_llmbench.course import Course, check_models, check_terms
 from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.outcome import complete_report, sections, words
+from pytest_llmbench.plain import PlainNode, with_marked
 from pytest_llmbench.progress import Progress, fits
 from pytest_llmbench.report.build import Report, write_report
 from pytest_llmbench.report.tables import summary
@@ -51,7 +52,12 @@ def activate(config: pytest.Config) -> None:
         session.seats.check(workers, spread=spread)
         check_terms(session, workers)
     if config.args_source != pytest.Config.ArgsSource.ARGS:
-        config.args = [str(find_bank(config.invocation_params.dir))]
+        config.args = [*map(str, session.places), *_own_places(config)]
+
+
+def _own_places(config: pytest.Config) -> list[str]:
+    """Where the functions of one's own are looked for that no path names: ``testpaths``."""
+    return list(config.args) if config.args_source == pytest.Config.ArgsSource.TESTPATHS else []
 
 
 class Active:
@@ -102,6 +108,16 @@ class Active:
             return ItemFile.from_parent(parent, path=file_path)
         return None
 
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Where no path is given: the bank, and of ``testpaths`` the modules that mark functions."""
+        return True if self.session.passes_over(collection_path) else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str) -> Generator[None, object, object]:
+        """A marked function is an item of one's own."""
+        made = yield
+        return with_marked(made, collector, name, marked_only=self.session.chooses)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Run 1 of every model before run 2 of any, a model's items together."""
@@ -121,7 +137,7 @@ class Active:
         for place, node in zip(places, nodes, strict=True):
             items[place] = node
         if self.config.pluginmanager.hasplugin("timeout"):
-            self._back_stop([node for node in nodes if isinstance(node, BenchNode)])
+            self._back_stop([node for node in nodes if isinstance(node, BenchNode) and not isinstance(node, PlainNode)])
 
     def _back_stop(self, nodes: list[BenchNode]) -> None:
         profile = self.session.profile
@@ -144,7 +160,9 @@ class Active:
         if self.session.before is None or self.distributes or self.config.option.collectonly:
             return []
         self.config.stash[COURSE].nodes = [node for node in items if isinstance(node, BenchNode)]
-        return list(self.config.stash[COURSE].outlook())
+        course = self.config.stash[COURSE]
+        self.session.note("session_resumed", nodes=len(course.nodes), kept=course.kept)
+        return list(course.outlook())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -152,6 +170,8 @@ class Active:
         report = yield
         if isinstance(item, BenchNode):
             complete_report(item, report)
+        if isinstance(item, PlainNode) and report.when == "setup" and report.skipped:
+            item.leave_out(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         return report
 
     @pytest.hookimpl(trylast=True)

@@ -57,6 +57,7 @@ class BenchNode(pytest.Function):
     run: int
     spec: ModelSpec
     measurement: Measurement | None = None
+    measures: type[Measurement] = Measurement
 
     def take(self, item: Item, run: int, spec: ModelSpec) -> None:
         """Say what the node measures."""
@@ -75,7 +76,7 @@ class BenchNode(pytest.Function):
     def prepare(self) -> Measurement:
         """A measurement of this node, not begun yet."""
         session = self.config.stash[SESSION]
-        return Measurement(
+        return self.measures(
             item=self.item,
             model=session.model(self.spec),
             run=self.run,

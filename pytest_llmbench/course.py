@@ -123,13 +123,17 @@ class Course:
             self._look_back(node.spec.ref)
         return self._left.get(node.key, Left())
 
+    @property
+    def kept(self) -> int:
+        """Number of nodes whose record is kept."""
+        return sum(self.left(node).record is not None for node in self.nodes)
+
     def outlook(self) -> Iterator[str]:
         """What is kept of an earlier session and what is measured, for people."""
-        left = {node.name: self.left(node) for node in self.nodes}
-        graded = sum(one.transcript is not None and one.record is None for one in left.values())
-        missing = Counter(one.why for one in left.values() if one.transcript is None)
-        kept = sum(one.record is not None for one in left.values())
-        yield f"llmbench: {kept} of {len(left)} nodes kept, {sum(missing.values())} to measure"
+        left = [self.left(node) for node in self.nodes]
+        graded = sum(one.transcript is not None and one.record is None for one in left)
+        missing = Counter(one.why for one in left if one.transcript is None)
+        yield f"llmbench: {self.kept} of {len(left)} nodes kept, {sum(missing.values())} to measure"
         if graded:
             yield f"llmbench: {graded} graded again from their transcripts (record missing, or grader or bank changed)"
         for why, count in missing.items():

@@ -115,6 +115,12 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="after each round, run the models whose order is sustained no more; --llm-runs is the most",
     )
+    add(
+        "--llm-items",
+        default=None,
+        metavar="DIR",
+        help="bank to measure with where no path is given (default: ./items, or the one that comes with the plugin)",
+    )
     add("--llm-report-dir", default=None, metavar="DIR", help="run folder, exactly (default: a new one under reports/)")
     add(
         "--llm-fail-under",

@@ -19,7 +19,16 @@ import pytest
 from pydantic import ValidationError
 
 import pytest_llmbench
-from pytest_llmbench.bank import BankError, Item, bank_checksum, find_bank, load_bank
+from pytest_llmbench.bank import (
+    BankError,
+    Item,
+    bank_around,
+    bank_checksum,
+    check_unique,
+    find_bank,
+    item_files,
+    load_bank,
+)
 from pytest_llmbench.campaign.guard import DeadlineError, parse_deadline
 from pytest_llmbench.campaign.measure import grader, redacted
 from pytest_llmbench.campaign.models import (
@@ -62,6 +71,9 @@ API_KEY = "LLMBENCH_API_KEY"
 OLLAMA_HOST = "OLLAMA_HOST"
 SANDBOX = "LLMBENCH_SANDBOX"
 """Environment variable that allows one layer only."""
+MARK = "mark.llmbench"
+"""What stands in a module that has functions of one's own."""
+NO_BANK = "none"
 NODE_NAME = re.compile(r"(?P<item>[A-Z][A-Za-z0-9_.]*)-run(?P<run>\d+)-(?P<ref>.+)", re.DOTALL)
 
 
@@ -267,6 +279,39 @@ class Session:
         )
 
     @cached_property
+    def places(self) -> Sequence[Path]:
+        """Folders of the banks that are measured: of ``--llm-items``, else of the paths given, else the folder's own.
+
+        Raises:
+            pytest.UsageError: where ``--llm-items`` names none.
+        """
+        config, here = self.config, self.config.invocation_params.dir
+        named = config.getoption("llm_items")
+        if named:
+            return [_bank_in(named, Path(here, named).resolve())]
+        if self.chooses:
+            return [find_bank(here)]
+        paths = [Path(here, argument.partition("::")[0]).resolve() for argument in config.args]
+        found = [bank_around(path) for path in paths if path.exists()]
+        return list(dict.fromkeys(place for place in found if place is not None))
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether no path was given, so that the session chooses what is collected."""
+        if self.worker is not None:
+            return bool(self.worker.get("llmbench_chooses"))
+        return self.config.args_source != pytest.Config.ArgsSource.ARGS
+
+    def passes_over(self, path: Path) -> bool:
+        """Whether a file is none that the session chooses: outside of the bank only modules that mark functions are."""
+        if not self.chooses or path.is_dir() or any(path.is_relative_to(place) for place in self.places):
+            return False
+        try:
+            return path.suffix != ".py" or MARK not in path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+
+    @cached_property
     def bank(self) -> Mapping[str, str]:
         """Version and checksum of the bank that the session's items belong to.
 
@@ -275,10 +320,11 @@ class Session:
         """
         if self.worker is not None and "llmbench_bank" in self.worker:
             return cast("Mapping[str, str]", self.worker["llmbench_bank"])
-        folder = find_bank(self.config.invocation_params.dir)
         try:
-            items = {item.spec.id: item for item in (*load_bank(folder), *self.items.values())}
-            return {"version": bank_version(folder), "checksum": bank_checksum(items.values())}
+            items = [item for place in self.places for item in load_bank(place)]
+            check_unique(items)
+            version = " + ".join(bank_version(place) for place in self.places) or NO_BANK
+            return {"version": version, "checksum": bank_checksum(items)}
         except BankError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -451,6 +497,15 @@ class Session:
             )
             if not (self.folder.path / "records" / f"{stem}.json").exists():
                 self.folder.write_record(Record.model_validate(record))
+
+
+def _bank_in(named: str, path: Path) -> Path:
+    if not path.is_dir():
+        raise pytest.UsageError(f"--llm-items={named}: there is no such folder; name the one that holds your items.")
+    place = bank_around(path)
+    if place is None or next(item_files(path), None) is None:
+        raise pytest.UsageError(f"--llm-items={named}: no item.toml or items.toml lies in it; see README, Your own bank.")
+    return place if path in place.parents else path
 
 
 def _utc(moment: datetime) -> str:

@@ -28,6 +28,7 @@ FLOORS = (
         "validation",
         "fixtures",
         "outcome",
+        "plain",
         "active",
         "session",
         "endpoints",

@@ -354,8 +354,9 @@ class Measurement:
             **({"concurrency": str(self.model.concurrency)} if self.model.concurrency > 1 else {}),
         }
 
-    def _converse(self, instance: Instance, messages: list[Message]) -> Transcript:
-        cap, seed = self.profile.max_tokens(self.item.spec), self.profile.seed(self.run)
+    def _converse(self, instance: Instance, messages: list[Message], cap: int | None = None) -> Transcript:
+        cap = self.profile.max_tokens(self.item.spec) if cap is None else cap
+        seed, more = self.profile.seed(self.run), self.transcript is not None
         turns = [turn_of(message) for message in messages]
         failure: RuntimeFailure | None = None
         card: ModelCard | None = None
@@ -370,7 +371,7 @@ class Measurement:
             if self.model.spec.is_reference:
                 self._script(instance)
             started = now()
-            with self.model.exclusive(), self.folder.wire(self.stem) as wire:
+            with self.model.exclusive(), self.folder.wire(self.stem, more=more) as wire:
                 if instance.spec.mode == "agent":
                     chat = live(runtime, card, self.profile, seed, keep_wire(wire))
                     end = self._work(chat, turns, lambda: self._transcript(turns, None, None, card, messages, started))

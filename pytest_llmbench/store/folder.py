@@ -224,12 +224,12 @@ class RunFolder:
             else:
                 self.write_bytes(name, content)
 
-    def wire(self, stem: str) -> BinaryIO:
-        """An open, unbuffered file for the bytes of a node's replies as they come in."""
+    def wire(self, stem: str, *, more: bool = False) -> BinaryIO:
+        """An open, unbuffered file for the bytes of a node's replies as they come in; ``more``: behind those before."""
         target = self.path / "transcripts" / f"{stem}.wire"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            return target.open("wb", buffering=0)
+            return target.open("ab" if more else "wb", buffering=0)
         except OSError as error:
             raise _refused(target, error) from None
 
