@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
 from pytest_llmbench.course import Course, check_models, check_terms
 from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.outcome import complete_report, sections, words
-from pytest_llmbench.plain import PlainNode, with_marked
+from pytest_llmbench.plain import PlainNode, marked_modules, with_marked
 from pytest_llmbench.progress import Progress, fits
 from pytest_llmbench.report.build import Report, write_report
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.session import Session
-from pytest_llmbench.store.folder import StoreError
+from pytest_llmbench.store.folder import REPORT, RunFolder, StoreError
 from pytest_llmbench.validation import validate_first
 
 MEASURED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -52,12 +53,7 @@ def activate(config: pytest.Config) -> None:
         session.seats.check(workers, spread=spread)
         check_terms(session, workers)
     if config.args_source != pytest.Config.ArgsSource.ARGS:
-        config.args = [*map(str, session.places), *_own_places(config)]
-
-
-def _own_places(config: pytest.Config) -> list[str]:
-    """Where the functions of one's own are looked for that no path names: ``testpaths``."""
-    return list(config.args) if config.args_source == pytest.Config.ArgsSource.TESTPATHS else []
+        config.args = [str(path) for path in (*session.places, *marked_modules(config))]
 
 
 class Active:
@@ -108,13 +104,9 @@ class Active:
             return ItemFile.from_parent(parent, path=file_path)
         return None
 
-    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Where no path is given: the bank, and of ``testpaths`` the modules that mark functions."""
-        return True if self.session.passes_over(collection_path) else None
-
     @pytest.hookimpl(wrapper=True)
     def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str) -> Generator[None, object, object]:
-        """A marked function is an item of one's own."""
+        """A marked function is an item of one's own; where no path is given, nothing else of its module is one."""
         made = yield
         return with_marked(made, collector, name, marked_only=self.session.chooses)
 
@@ -212,17 +204,30 @@ class Active:
             return
         try:
             self.report = write_report(folder, interrupted=self.interrupted, broken=exitstatus not in MEASURED)
+            self.report = self._updated(folder, self.report)
             folder.event("session_finished", status=self.report.status)
         except StoreError as error:
             self.session.stopped = str(error)
         finally:
             folder.release()
-        if self.report is not None:
-            document = self.report.model_dump(mode="json", by_alias=True)
-            self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
         whole = self.report is not None and self.report.status == "complete" and self.session.stopped is None
         if not whole and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _updated(self, folder: RunFolder, report: Report) -> Report:
+        """The report with what others add to it, which stands under ``extra`` and nowhere else."""
+        document = report.model_dump(mode="json", by_alias=True)
+        self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
+        extra = document.get("extra")
+        if extra == report.extra:
+            return report
+        try:
+            updated = report.model_copy(update={"extra": json.loads(json.dumps(extra, allow_nan=False))})
+            folder.write(REPORT, Report.model_validate(updated.model_dump(by_alias=True)))
+        except (TypeError, ValueError) as error:
+            self.session.stopped = f"pytest_llmbench_update_report: report['extra'] cannot be written as JSON: {error}"
+            return report
+        return updated
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The tables, what was not measured, and where the rest lies."""

@@ -197,8 +197,8 @@ def find_bank(folder: Path) -> Path:
 def bank_around(path: Path) -> Path | None:
     """The bank that a path given to pytest belongs to, or that lies below it; None where there is no item.
 
-    The innermost folder with a ``bank.toml`` or of the name ``items`` is the bank; where there is none, ``items`` in the
-    folder itself, or else the folder.
+    The innermost folder with a ``bank.toml`` or of the name ``items`` is the bank; where there is none, ``items`` in
+    the folder itself, or else the folder.
     """
     top = path if path.is_dir() else path.parent
     for folder in (top, *top.parents):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from pytest_llmbench.session import Session, node_name
 from pytest_llmbench.spec import Delivery, Instance, RowSpec
 from pytest_llmbench.store.folder import escaped
 
+MARK = f"mark.{LLMBENCH}".encode()
+"""What stands in every module that marks functions."""
 MARKER_KEYS = ("points", "rows", "id", "version")
 UNVERSIONED = "0.0.0"
 ID_CHARS = 40
@@ -185,9 +188,7 @@ class PlainMeasurement(Measurement):
                 "unsupported", "the function asks less than the saved replies answer; measure it anew with the model."
             )
         recorded = {row.id: row for row in self.rows}
-        self.rows[:] = [
-            recorded.get(row.id) or _row(row, Decimal(0), NOT_RECORDED) for row in self.item.spec.rows
-        ]
+        self.rows[:] = [recorded.get(row.id) or _row(row, Decimal(0), NOT_RECORDED) for row in self.item.spec.rows]
         if self.saved is None:
             end = self.transcript.turns[-1].stop_reason or "stop"
             self.transcript = self.transcript.model_copy(update={"end": end})
@@ -220,9 +221,7 @@ class Asking:
         """Begin a fresh conversation, with the system message of the bank's; gives the reply without its thinking."""
         return self.chat([("system", system_text()), ("user", prompt)], max_tokens=max_tokens)
 
-    def chat(
-        self, messages: Sequence[Mapping[str, str] | tuple[str, str]], *, max_tokens: int | None = None
-    ) -> str:
+    def chat(self, messages: Sequence[Mapping[str, str] | tuple[str, str]], *, max_tokens: int | None = None) -> str:
         """Send a whole history, and no other message; gives the reply without its thinking.
 
         Args:
@@ -281,7 +280,7 @@ class PlainNode(BenchNode):
 
     def _getobj(self) -> Any:
         home: Any = self.origin.parent
-        self._instance = home.newinstance() if isinstance(home, pytest.Class) else None
+        self._instance = home.newinstance() if self.origin.cls is not None else None
         return getattr(home.obj if self._instance is None else self._instance, self.origin.originalname)
 
     @property
@@ -321,6 +320,21 @@ class PlainNode(BenchNode):
         self.plain().record([], Unmeasured("unsupported", f"skipped: {reason}"))
 
 
+def marked_modules(config: pytest.Config) -> list[Path]:
+    """The modules below ``testpaths`` that mark functions, found without importing anything."""
+    if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
+        return []
+    places = [Path(config.rootpath, place) for place in config.args]
+    found = [path for place in places for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
+    return [path for path in found if _is_test(config, path) and MARK in path.read_bytes()]
+
+
+def _is_test(config: pytest.Config, path: Path) -> bool:
+    folders = path.relative_to(config.rootpath).parts[:-1] if path.is_relative_to(config.rootpath) else ()
+    passed_over = any(fnmatch(part, pattern) for part in folders for pattern in config.getini("norecursedirs"))
+    return not passed_over and any(fnmatch(path.name, pattern) for pattern in config.getini("python_files"))
+
+
 def with_marked(made: object, collector: pytest.Collector, name: str, *, marked_only: bool) -> object:
     """What pytest makes of a name in a module or class, with a marked function as ``PlainTest``.
 
@@ -350,7 +364,9 @@ def plain_item(function: pytest.Function) -> PlainItem:
     form = '@pytest.mark.llmbench(points=3, rows={"capital": 2, "one_word": 1})'
     if marker.args or set(marker.kwargs) - set(MARKER_KEYS):
         wrong = ", ".join([*map(repr, marker.args), *sorted(set(marker.kwargs) - set(MARKER_KEYS))])
-        raise BankError(f"{where}: the marker llmbench takes {', '.join(MARKER_KEYS)} by name, not {wrong}; write {form}")
+        raise BankError(
+            f"{where}: the marker llmbench takes {', '.join(MARKER_KEYS)} by name, not {wrong}; write {form}"
+        )
     points, rows = marker.kwargs.get("points"), marker.kwargs.get("rows")
     if rows is None and points is not None:
         rows = {"points": points}

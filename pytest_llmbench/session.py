@@ -71,8 +71,6 @@ API_KEY = "LLMBENCH_API_KEY"
 OLLAMA_HOST = "OLLAMA_HOST"
 SANDBOX = "LLMBENCH_SANDBOX"
 """Environment variable that allows one layer only."""
-MARK = "mark.llmbench"
-"""What stands in a module that has functions of one's own."""
 NO_BANK = "none"
 NODE_NAME = re.compile(r"(?P<item>[A-Z][A-Za-z0-9_.]*)-run(?P<run>\d+)-(?P<ref>.+)", re.DOTALL)
 
@@ -302,15 +300,6 @@ class Session:
             return bool(self.worker.get("llmbench_chooses"))
         return self.config.args_source != pytest.Config.ArgsSource.ARGS
 
-    def passes_over(self, path: Path) -> bool:
-        """Whether a file is none that the session chooses: outside of the bank only modules that mark functions are."""
-        if not self.chooses or path.is_dir() or any(path.is_relative_to(place) for place in self.places):
-            return False
-        try:
-            return path.suffix != ".py" or MARK not in path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return True
-
     @cached_property
     def bank(self) -> Mapping[str, str]:
         """Version and checksum of the bank that the session's items belong to.
@@ -504,7 +493,7 @@ def _bank_in(named: str, path: Path) -> Path:
         raise pytest.UsageError(f"--llm-items={named}: there is no such folder; name the one that holds your items.")
     place = bank_around(path)
     if place is None or next(item_files(path), None) is None:
-        raise pytest.UsageError(f"--llm-items={named}: no item.toml or items.toml lies in it; see README, Your own bank.")
+        raise pytest.UsageError(f"--llm-items={named}: there is no item.toml or items.toml in it.")
     return place if path in place.parents else path
 
 

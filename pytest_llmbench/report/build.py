@@ -181,6 +181,8 @@ class Report(Saved):
     """Requests that an endpoint was allowed to get at a time."""
     models: Mapping[str, Mapping[str, Any]]
     levels: Mapping[ReportLevel, LevelReport | None]
+    extra: Mapping[str, Any] = {}
+    """What the hook ``pytest_llmbench_update_report`` added."""
 
     model_config = ConfigDict(**Record.model_config)
 
@@ -224,7 +226,17 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         concurrency=concurrency,
         models={ref: _card(folder, ref) for ref in dict.fromkeys(ref for _, _, ref in plan.nodes)},
         levels={level: _level(level, nodes, plan, records, ranks_why, concurrency) for level in LEVELS},
+        extra=_extra(folder),
     )
+
+
+def _extra(folder: RunFolder) -> Mapping[str, Any]:
+    """What was added to the report of the folder when it was written before."""
+    try:
+        extra = read_json(folder.path / REPORT).get("extra")
+    except StoreError:
+        return {}
+    return extra if isinstance(extra, dict) else {}
 
 
 def read_manifest(folder: RunFolder) -> Manifest:
