@@ -315,6 +315,9 @@ class PlainNode(BenchNode):
             raise
         measurement.complete()
 
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, self.origin.reportinfo()[1], super().reportinfo()[2]
+
     def leave_out(self, reason: str) -> None:
         """Write the record of a node that pytest skipped before it ran."""
         self.plain().record([], Unmeasured("unsupported", f"skipped: {reason}"))
