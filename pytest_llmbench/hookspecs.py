@@ -53,7 +53,7 @@ def pytest_llmbench_record(config: pytest.Config, record: Mapping[str, Any]) -> 
     Example::
 
         def pytest_llmbench_record(config, record):
-            print(record["item"], record["run"], record["ref"], record["status"], record["points"])
+            config.get_terminal_writer().line(f"{record['item']} {record['ref']} {record['points']}")
     """
 
 

@@ -6,6 +6,9 @@ import argparse
 
 import pytest
 
+MARKER = "llmbench"
+"""Marks a test function as an item of one's own."""
+
 
 def _share(text: str) -> float:
     value = float(text)

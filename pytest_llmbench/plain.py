@@ -23,15 +23,15 @@ from pytest_llmbench.collect import SESSION, BenchNode
 from pytest_llmbench.faults import Schedule
 from pytest_llmbench.harness.frozen import system_text
 from pytest_llmbench.harness.single import turn_of
+from pytest_llmbench.options import MARKER
 from pytest_llmbench.outcome import finish
-from pytest_llmbench.plugin import LLMBENCH
 from pytest_llmbench.records import Left, Row, Transcript, Turn
 from pytest_llmbench.runtimes.base import Message, ModelCard
 from pytest_llmbench.session import Session, node_name
 from pytest_llmbench.spec import Delivery, Instance, RowSpec
 from pytest_llmbench.store.folder import escaped
 
-MARK = f"mark.{LLMBENCH}".encode()
+MARK = f"mark.{MARKER}".encode()
 """What stands in every module that marks functions."""
 MARKER_KEYS = ("points", "rows", "id", "version")
 UNVERSIONED = "0.0.0"
@@ -217,6 +217,11 @@ class Asking:
         """The model as ``--llm-model`` names it."""
         return self._measurement.model.spec.ref
 
+    @property
+    def run(self) -> int:
+        """Number of the run, from 1: what a function asks can be made from it, so that runs differ."""
+        return self._measurement.run
+
     def ask(self, prompt: str, *, max_tokens: int | None = None) -> str:
         """Begin a fresh conversation, with the system message of the bank's; gives the reply without its thinking."""
         return self.chat([("system", system_text()), ("user", prompt)], max_tokens=max_tokens)
@@ -349,7 +354,7 @@ def with_marked(made: object, collector: pytest.Collector, name: str, *, marked_
     """
     if not isinstance(made, list) or not all(isinstance(one, pytest.Function) for one in made):
         return made
-    marked = [one for one in made if one.get_closest_marker(LLMBENCH) is not None]
+    marked = [one for one in made if one.get_closest_marker(MARKER) is not None]
     if marked:
         return [PlainTest.from_parent(collector, name=name, functions=marked)]
     return [] if marked_only else made
@@ -361,7 +366,7 @@ def plain_item(function: pytest.Function) -> PlainItem:
     Raises:
         BankError: for a marker that makes no item, and for a function whose source cannot be read.
     """
-    marker = function.get_closest_marker(LLMBENCH)
+    marker = function.get_closest_marker(MARKER)
     assert marker is not None
     where = f"{function.path}: {function.originalname}"
     form = '@pytest.mark.llmbench(points=3, rows={"capital": 2, "one_word": 1})'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_llmbench.options import MARKER
+
 LEVEL_MARKERS = {
     "levelA": "own tasks; the only level that ranks",
     "levelB": "external calibration",
@@ -11,10 +13,8 @@ LEVEL_MARKERS = {
     "levelM": "multimodal",
     "levelown": "items of one's own; they never rank",
 }
-LLMBENCH = "llmbench"
-LLMBENCH_MARKER = (
-    "llmbench(points, rows, id, version): measure this test function with every model as an item of one's own "
-    "(pytest-llmbench)"
+OWN_MARKER = (
+    "(points, rows, id, version): measure this test function with every model as an item of one's own (pytest-llmbench)"
 )
 NO_MODEL = "measures a model: name one, as in `pytest {} --llm-model=qwen3:4b`"
 
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Stay inert unless a model is asked for."""
     for name, meaning in LEVEL_MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (pytest-llmbench)")
-    config.addinivalue_line("markers", LLMBENCH_MARKER)
+    config.addinivalue_line("markers", MARKER + OWN_MARKER)
     if config.getoption("llm_model") or config.getoption("llm_resume"):
         from pytest_llmbench.active import activate
 
@@ -49,5 +49,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("llm_model") or config.getoption("llm_resume"):
         return
     for item in items:
-        if item.get_closest_marker(LLMBENCH) is not None:
+        if item.get_closest_marker(MARKER) is not None:
             item.add_marker(pytest.mark.skip(reason=NO_MODEL.format(item.nodeid.partition("::")[0])))

@@ -11,7 +11,7 @@ import pytest
 from pytest_llmbench.bank import bank_checksum, load_bank
 from pytest_llmbench.harness.frozen import system_text
 
-CONFTEST = '''
+CONFTEST = """
 import json, os
 from pathlib import Path
 from pytest_llmbench.runtimes.base import ModelCard, Reply, RuntimeFailure, Usage
@@ -47,7 +47,7 @@ class Script:
 
 def pytest_llmbench_runtimes(config):
     return {"script": Script}
-'''
+"""
 
 MARK = "pytest.mark." + "llmbench"
 """Not written out, or this module would be one of those that a session without a path looks into."""
@@ -229,6 +229,12 @@ def test_every_call_is_kept_and_each_is_a_conversation_of_its_own(own: Own) -> N
     ]
 
 
+def test_runs_differ_where_the_function_makes_them_differ(own: Own) -> None:
+    own.body("record_points('capital', True, llm_runtime.ask(f'{llm_runtime.run} of {llm_runtime.ref}'))")
+    own.run("script:capital", "--llm-runs=2", "test_geography.py")
+    assert [call[4][-1][1] for call in own.calls()] == ["1 of script:capital", "2 of script:capital"]
+
+
 def test_thinking_is_no_part_of_the_reply_and_stays_in_the_transcript(own: Own) -> None:
     own.run("script:thinks")
     assert own.record()["points"] == 3
@@ -251,7 +257,10 @@ def test_points_alone_are_one_row(own: Own) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("record_points('city', 1)", "there is no such row; the rows of Geography.capital are capital (2), one_word (1)"),
+        (
+            "record_points('city', 1)",
+            "there is no such row; the rows of Geography.capital are capital (2), one_word (1)",
+        ),
         ("record_points('capital', 3)", "a row earns a number from 0 to its points"),
         ("record_points('capital', -1)", "a row earns a number from 0 to its points"),
         ("record_points('capital', float('nan'))", "a row earns a number from 0 to its points"),
