@@ -17,15 +17,14 @@ from pytest_llmbench.bank import read_items
 from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.models import EMBEDDED, REFERENCES, expand
 from pytest_llmbench.collect import BenchNode
+from pytest_llmbench.environment import environment
 from pytest_llmbench.harness.frozen import signature
 from pytest_llmbench.plain import items_below
 from pytest_llmbench.report.build import is_reference
-from pytest_llmbench.session import NODE_NAME, Session, environment
-from pytest_llmbench.store.folder import RunFolder, StoreError
+from pytest_llmbench.session import NODE_NAME, Session
+from pytest_llmbench.store.folder import TOKEN, RunFolder, StoreError
 from pytest_llmbench.validation import validate_first
 
-TOKEN = ".token"
-"""File in the run folder by which a worker sees whether its disk is the controller's."""
 IN_PROCESS = "embedded"
 """The one endpoint that all models share that run in the process that measures them."""
 

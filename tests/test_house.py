@@ -23,6 +23,8 @@ FLOORS = (
     ("harness", "grading", "campaign", "report", "schemas"),
     (
         "options",
+        "terms",
+        "environment",
         "collect",
         "course",
         "validation",

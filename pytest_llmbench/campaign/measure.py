@@ -582,6 +582,8 @@ def conditions() -> Conditions:
 
 
 URL_HOST = re.compile(r"(https?://)([^\s/:\[\]]+|\[[^\s\]]*\])")
+UNSAID = "<host>"
+"""What stands for a host name that is not said."""
 LOOPBACK = frozenset({"localhost", "[::1]"})
 
 
@@ -590,5 +592,5 @@ def redacted(text: str) -> str:
     home = str(Path.home())
     short = " ".join(text.replace(home, "~").split()) if len(home) > 1 else " ".join(text.split())
     return URL_HOST.sub(
-        lambda url: url[0] if url[2] in LOOPBACK or url[2].startswith("127.") else f"{url[1]}<host>", short
+        lambda url: url[0] if url[2] in LOOPBACK or url[2].startswith("127.") else f"{url[1]}{UNSAID}", short
     )

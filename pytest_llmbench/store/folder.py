@@ -26,9 +26,11 @@ MANIFEST, PLAN, REPORT, ENVIRONMENT = (
     "report.json",
     "environment.json",
 )
-DECISIONS = "decisions"
 RECORDS = "records"
+DECISIONS = "decisions"
 """Folder of what the workers of one session agreed on."""
+TOKEN = ".token"
+"""File by which the workers of one session see whether their disk is the controller's."""
 HALF_WRITTEN = ".part"
 """Ending of a file that is not whole yet; no reader looks at such files."""
 IRREPLACEABLE = ("transcripts/", MANIFEST, PLAN)
@@ -78,20 +80,21 @@ class RunFolder:
                 f"{path} already holds a run. Go on with it by --llm-resume={path}, name another folder with "
                 f"--llm-report-dir, or remove this one."
             )
+        for left in path.glob(f".{MANIFEST}.*{HALF_WRITTEN}"):
+            left.unlink(missing_ok=True)
         return folder
 
     @classmethod
-    def take_up(cls, path: Path) -> RunFolder:
-        """Lock a folder that holds a run, in order to go on with it; what a killed session left half-written goes.
+    def reopen(cls, path: Path) -> RunFolder:
+        """Lock a folder that holds a run; what a killed session left half-written, or to itself, goes.
 
         Raises:
-            StoreError: where it holds no run, cannot be written or is in use by another session.
+            StoreError: where it holds no run, cannot be written or is in use by another session or command.
         """
+        read_json(path / MANIFEST)
         folder = cls(path)
-        if not (path / MANIFEST).is_file():
-            raise StoreError(f"{path / MANIFEST} is missing: this is not the folder of a run.")
         folder._take("Wait for it.")
-        for left in path.rglob(".*" + HALF_WRITTEN):
+        for left in (*path.rglob(".*" + HALF_WRITTEN), path / TOKEN):
             left.unlink(missing_ok=True)
         shutil.rmtree(path / DECISIONS, ignore_errors=True)
         return folder
@@ -100,7 +103,7 @@ class RunFolder:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise StoreError(f"{self.path} is being written by another session. {way_out}") from None
+            raise StoreError(f"{self.path} is being written by another session or command. {way_out}") from None
         except OSError as error:
             raise _no_folder(self.path, error) from None
 
@@ -139,23 +142,6 @@ class RunFolder:
                 raise _refused(target, error) from None
         return bool(found)
 
-    @classmethod
-    def reopen(cls, path: Path) -> RunFolder:
-        """Lock the folder of a run that was measured.
-
-        Raises:
-            StoreError: where there is no run in it, a session writes it, or it cannot be written.
-        """
-        read_json(path / MANIFEST)
-        folder = cls(path)
-        try:
-            folder._lock.acquire(timeout=0)
-        except Timeout:
-            raise StoreError(f"{path} is being written by another session or command. Wait for it.") from None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be written ({error.strerror or error}).") from None
-        return folder
-
     def release(self) -> None:
         """Unlock the folder."""
         self._lock.release()
@@ -184,10 +170,14 @@ class RunFolder:
             StoreError: where the disk refuses it; what was written before stays.
         """
         target = self.path / name
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}{HALF_WRITTEN}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
+            with temporary.open("wb") as file:
+                file.write(content)
+                if name.startswith(IRREPLACEABLE):
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
