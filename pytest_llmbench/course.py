@@ -89,13 +89,14 @@ class Course:
         return None
 
     def after(self, node: BenchNode, following: BenchNode | None) -> None:
-        """Take in that a node is done; a model that is not needed next is unloaded."""
+        """Take in that a node is done; a model that is not needed next is unloaded, where no other worker may use it."""
         if self._block is not None and self._block[0] == (node.spec.ref, node.run):
             block, begun, count = self._block
             self._block = (block, begun, count + 1)
             if following is None or (following.spec.ref, following.run) != block:
                 self._finished()
-        if following is None or following.spec.ref != node.spec.ref:
+        alone = self.session.seats.concurrency == 1
+        if following is None or (alone and following.spec.ref != node.spec.ref):
             self.session.close_model(node.spec.ref)
 
     def _finished(self) -> None:
