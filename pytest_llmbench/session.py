@@ -95,7 +95,7 @@ class Session(Terms):
                 self.registry.get(spec.kind),
                 self.runtime_options,
                 concurrency=1 if own else self.seats.concurrency,
-                on_open=self._same_everywhere,
+                on_open=self._opened,
             )
         return self.models[spec.ref]
 
@@ -281,10 +281,16 @@ class Session(Terms):
             number = self.number if self.seats.fixed else 0
             self.folder.write(card_name(model.spec.ref, number), {**asdict(model.card), **extra})
 
-    def _same_everywhere(self, model: Model) -> None:
-        if self.folder is None or self.seats.count == 1 or model.spec.is_reference:
+    def _opened(self, model: Model) -> None:
+        """A model's card is on disk before its first reply is; several endpoints must serve the same model."""
+        if self.folder is None or model.spec.is_reference:
             return
-        self.save_card(model)
+        try:
+            self.save_card(model)
+        except StoreError as error:
+            self.stopped = str(error)
+        if self.seats.count == 1:
+            return
         different = differing(read_cards(self.folder.path, model.spec.ref))
         if different:
             raise RuntimeFailure(

@@ -212,7 +212,7 @@ class Distribution:
         if manager is not None:
             manager.teardown_nodes()
         if self.session.folder is not None:
-            (self.session.folder.path / TOKEN).unlink(missing_ok=True)
+            self.session.folder.part()
 
 
 class Worker:

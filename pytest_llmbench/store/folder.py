@@ -94,10 +94,15 @@ class RunFolder:
         read_json(path / MANIFEST)
         folder = cls(path)
         folder._take("Wait for it.")
-        for left in (*path.rglob(".*" + HALF_WRITTEN), path / TOKEN):
+        for left in path.rglob(".*" + HALF_WRITTEN):
             left.unlink(missing_ok=True)
-        shutil.rmtree(path / DECISIONS, ignore_errors=True)
+        folder.part()
         return folder
+
+    def part(self) -> None:
+        """Remove what the workers of one session have in common and no other session needs."""
+        (self.path / TOKEN).unlink(missing_ok=True)
+        shutil.rmtree(self.path / DECISIONS, ignore_errors=True)
 
     def _take(self, way_out: str) -> None:
         try:
