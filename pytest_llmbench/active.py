@@ -14,7 +14,7 @@ from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE
 from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
 from pytest_llmbench.course import Course, check_models, check_terms
 from pytest_llmbench.harness.frozen import harness, signature
-from pytest_llmbench.outcome import complete_report, sections, words
+from pytest_llmbench.outcome import complete_report, sections, shorten, words
 from pytest_llmbench.plain import PlainNode, marked_modules, with_marked
 from pytest_llmbench.progress import Progress, fits
 from pytest_llmbench.report.build import Report, write_report
@@ -168,10 +168,11 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """A model that is not needed next is unloaded."""
+        """A model that is not needed next is unloaded, and what is on disk is held no longer."""
         if isinstance(item, BenchNode):
             following = nextitem if isinstance(nextitem, BenchNode) else None
             self.config.stash[COURSE].after(item, following)
+            item.forget()
             if self.session.stopped is not None:
                 item.session.shouldstop = self.session.stopped
 
@@ -183,6 +184,12 @@ class Active:
         if record is not None and report.when == "call" and self.session.worker is None:
             self.session.keep(record)
             self.config.hook.pytest_llmbench_record(config=self.config, record=record)
+
+    @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
+    def pytest_llmbench_told(self, report: pytest.TestReport) -> None:
+        """pytest holds every report to the end: of a record that everybody was told, only what is shown then stays."""
+        if self.session.worker is None:
+            shorten(report)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Points instead of PASSED."""

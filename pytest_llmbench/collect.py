@@ -14,7 +14,7 @@ from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.campaign.models import ModelSpec
 from pytest_llmbench.course import Course
 from pytest_llmbench.faults import Schedule
-from pytest_llmbench.outcome import BelowShare, failure_text, finish
+from pytest_llmbench.outcome import RECORD, BelowShare, failure_text, finish
 from pytest_llmbench.session import Session, node_name
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -87,6 +87,12 @@ class BenchNode(pytest.Function):
             confine=lambda: session.sandbox,
             live=session.live,
         )
+
+    def forget(self) -> None:
+        """Let go of what was measured: pytest holds every node to the end of the session."""
+        self.measurement = None
+        if RECORD in self.stash:
+            del self.stash[RECORD]
 
     def runtest(self) -> None:
         finish(self, super().runtest)

@@ -69,7 +69,6 @@ class Session(Terms):
         self.models: dict[str, Model] = {}
         self.items: dict[str, Item] = {}
         self.folder: RunFolder | None = None
-        self.records: list[Mapping[str, object]] = []
         self.live = Live()
         """What this process measures right now."""
         self.stopped: str | None = None
@@ -333,7 +332,6 @@ class Session(Terms):
 
     def keep(self, record: Mapping[str, object]) -> None:
         """Take over a record that a worker reported; it is written here where the worker could not share its disk."""
-        self.records.append(record)
         if self.folder is not None:
             stem = node_stem(
                 str(record["item"]), int(str(record["variant"])), int(str(record["run"])), str(record["ref"])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,7 +47,7 @@ from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Sc
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.spec import Delivery, Instance
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
-from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
+from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem, write_piece
 
 GRADER = (Path(grading.__file__).parent, Path(sandbox.__file__).parent)
 
@@ -499,12 +499,8 @@ class Measurement:
 
 
 def keep_wire(wire: BinaryIO) -> Callable[[bytes], None]:
-    """What takes the bytes of a reply to disk as they come."""
-
-    def keep(piece: bytes) -> None:
-        wire.write(piece)
-
-    return keep
+    """What takes the bytes of a reply to disk as they come; a disk that refuses them ends the session."""
+    return partial(write_piece, wire)
 
 
 def _status(name: str) -> Status:

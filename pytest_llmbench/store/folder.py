@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -322,6 +323,19 @@ def _refused(target: Path, error: OSError) -> StoreError:
     )
 
 
+def write_piece(file: BinaryIO, piece: bytes) -> None:
+    """Write bytes into an open file of a run folder.
+
+    Raises:
+        StoreError: where the disk refuses them or takes only a part.
+    """
+    try:
+        if file.write(piece) != len(piece):
+            raise OSError("the disk took only a part of a reply")
+    except OSError as error:
+        raise _refused(Path(file.name), error) from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object.
 
@@ -329,7 +343,7 @@ def read_json(path: Path) -> dict[str, Any]:
         StoreError: where it is missing, torn or no object.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_with_shared_names)
     except FileNotFoundError:
         raise StoreError(f"{path} is missing; is this the folder of a run?") from None
     except (OSError, ValueError) as error:
@@ -337,6 +351,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise StoreError(f"{path} holds no JSON object")
     return document
+
+
+def _with_shared_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are the same strings in every file, which halves the memory of many records."""
+    return {sys.intern(name): value for name, value in pairs}
 
 
 def escaped(text: str) -> str:

@@ -3,7 +3,8 @@
 usage: python tests/performance/growth.py [-n WORKERS] [NODES ...]
 
 One model and a bank of so many tiny items in one ``items.toml``, against a server on loopback that answers at once. The
-time is that of the whole session less that of a session of one node, which is start-up.
+times are those of the whole session less those of a session of one node, which is start-up: wall clock, and processor
+time of the session with its workers, which says more where other programs run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
-from benchmark import Instant
 
 NODES = (100, 300, 1_000, 3_000)
 LONG = 10_000
@@ -89,8 +90,18 @@ class Peak(threading.Thread):
             time.sleep(POLL_S)
 
 
-def session(folder: Path, nodes: int, address: str, workers: int) -> tuple[float, float]:
-    """Seconds and peak memory in MiB of the controller of one campaign."""
+@dataclass(frozen=True)
+class Cost:
+    """What one campaign cost."""
+
+    wall_s: float
+    processor_s: float
+    memory_mib: float
+    """Peak of the main process."""
+
+
+def session(folder: Path, nodes: int, address: str, workers: int) -> Cost:
+    """Run one campaign."""
     run = folder / f"run{nodes}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--llm-model=m"]
     spread = ["-n", str(workers)] if workers else []
@@ -103,37 +114,42 @@ def session(folder: Path, nodes: int, address: str, workers: int) -> tuple[float
     )
     peak = Peak(process)
     peak.start()
-    code = process.wait()
+    _, status, usage = os.wait4(process.pid, 0)
     taken = time.perf_counter() - before
+    process.returncode = code = os.waitstatus_to_exitcode(status)
     peak.join()
     report = json.loads((run / "report.json").read_text())
     assert (code, report["status"]) == (0, "complete"), (code, report["status"])
-    return taken, peak.bytes_ / MIB
+    return Cost(taken, usage.ru_utime + usage.ru_stime, peak.bytes_ / MIB)
 
 
 def grow(sizes: list[int], workers: int) -> None:
     """Measure campaigns of these sizes and fit the exponent."""
     server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        [sys.executable, "-c", SERVER],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert server.stdout is not None
     address = f"http://127.0.0.1:{int(server.stdout.readline())}"
     print(f"{workers or 'no'} workers, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     try:
         with tempfile.TemporaryDirectory() as top:
-            start_up, memory = session(Path(top), 1, address, workers)
-            print(f"{1:6} nodes: {start_up:7.1f} s, {memory:4.0f} MiB in the main process")
-            net = []
+            first = session(Path(top), 1, address, workers)
+            print(f"start-up {first.wall_s:.1f} s, {first.processor_s:.1f} s of processor, {first.memory_mib:.0f} MiB")
+            net: list[tuple[float, float]] = []
             for nodes in sizes:
-                taken, memory = session(Path(top), nodes, address, workers)
-                net.append(taken - start_up)
+                cost = session(Path(top), nodes, address, workers)
+                net.append((cost.wall_s - first.wall_s, cost.processor_s - first.processor_s))
+                wall, processor = (1000 * seconds / nodes for seconds in net[-1])
                 print(
-                    f"{nodes:6} nodes: {taken:7.1f} s, {1000 * net[-1] / nodes:5.1f} ms a node, {memory:4.0f} MiB in the "
-                    f"main process, load {os.getloadavg()[0]:.1f}"
+                    f"{nodes:6} nodes: {cost.wall_s:6.1f} s, {wall:5.1f} ms a node, {processor:5.1f} ms of processor a "
+                    f"node, {cost.memory_mib:4.0f} MiB in the main process, load {os.getloadavg()[0]:.1f}",
+                    flush=True,
                 )
             if len(sizes) > 1:
-                exponent, _ = np.polyfit(np.log(sizes), np.log(net), 1)
-                print(f"time grows with nodes to the power of {exponent:.2f}")
+                [wall, processor], _ = np.polyfit(np.log(sizes), np.log(net), 1)
+                print(f"exponent: {wall:.2f} of wall clock, {processor:.2f} of processor time")
     finally:
         server.kill()
         server.wait()
