@@ -9,8 +9,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -50,9 +51,13 @@ def node_stem(item: str, variant: int, run: int, ref: str) -> str:
     return f"{item}-v{variant}-run{run}-{slug}-{hashlib.sha256(ref.encode()).hexdigest()[:8]}"
 
 
+JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1)
+"""JSON as every file has it: sorted, ASCII only (so that no text can break it), without NaN."""
+
+
 def dump(document: Mapping[str, Any]) -> str:
-    """JSON as every file has it: sorted, ASCII only (so that no text can break it), without NaN."""
-    return json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+    """JSON as every file has it."""
+    return JSON.encode(document) + "\n"
 
 
 class RunFolder:
@@ -159,7 +164,8 @@ class RunFolder:
             StoreError: where the disk refuses it; what was written before stays.
         """
         data = document.model_dump(mode="json", by_alias=True) if isinstance(document, BaseModel) else document
-        return self.write_text(name, dump(data))
+        # in pieces: of a report of many thousand nodes there is no room for its text beside it
+        return self._put(name, (piece.encode("ascii") for piece in chain(JSON.iterencode(data), "\n")))
 
     def write_compact(self, name: str, document: BaseModel) -> Path:
         """Write one JSON file atomically, on one line: for what is written again and again."""
@@ -175,12 +181,15 @@ class RunFolder:
         Raises:
             StoreError: where the disk refuses it; what was written before stays.
         """
+        return self._put(name, [content])
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> Path:
         target = self.path / name
         temporary = target.with_name(f".{target.name}.{os.getpid()}{HALF_WRITTEN}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
-                file.write(content)
+                file.writelines(pieces)
                 if name.startswith(IRREPLACEABLE):
                     file.flush()
                     os.fsync(file.fileno())
@@ -188,6 +197,9 @@ class RunFolder:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise _refused(target, error) from None
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         return target
 
     def take_away(self) -> dict[str, bytes]:
