@@ -26,6 +26,7 @@ ItemId = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_.]{0,39}$")
 RowId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 ReferenceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,59}$")]
 AnswerKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,20}$")]
+Capability = Literal["vision"]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 
 
@@ -95,6 +96,12 @@ class ItemSpec(Strict):
     """For an item of mode ``agent``, in the order in which the model is told of them; ``finish`` is one of them."""
     runs_code: bool = False
     """Grading runs what was delivered: it needs a sandbox, and the machinery judges the two hygiene rows."""
+    group: ItemId | None = None
+    """The set, template or design of alike items that it is one of; they share its side folders."""
+    needs: tuple[Capability, ...] = ()
+    """What a model must be able to take; for a model that cannot, the item is unsupported."""
+    once: bool = False
+    """Its instance is the same in every run, such as a published question: it is measured in run 1 only."""
     references: Mapping[ReferenceName, ReferenceSpec] = Field(default_factory=dict)
     data: Mapping[str, Any] = Field(default_factory=dict)
     """Free for the item's own ``task.py``; the machinery does not look inside."""
@@ -144,6 +151,10 @@ class ItemSpec(Strict):
 Seed = random.Random
 
 
+class Unavailable(Exception):
+    """An instance cannot be built here, such as for want of data that is not ours: the message says how to get it."""
+
+
 @dataclass(frozen=True)
 class Instance:
     """An item built for a variant and a run: the same for every model."""
@@ -157,6 +168,8 @@ class Instance:
     """Expected value per answer key; computed by program."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What the item's own grader needs to know about this instance."""
+    images: tuple[bytes, ...] = ()
+    """PNG files that go with the prompt, in order."""
     holds: Mapping[str, str] = field(default_factory=dict)
     """Per requested file a text without which it is not the file that was asked for, such as ``def settle``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ from pytest_llmbench.records import (
 )
 from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Scripted
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
-from pytest_llmbench.spec import Delivery, Instance
+from pytest_llmbench.spec import Delivery, Instance, Unavailable
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
 
@@ -128,6 +129,8 @@ class Measurement:
         """
         try:
             return self.item.build(self.variant, self.run)
+        except Unavailable as error:
+            raise Unmeasured("unsupported", str(error)) from None
         except Exception as error:
             raise Unmeasured(
                 "harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}"
@@ -338,7 +341,7 @@ class Measurement:
 
     def _parts(self, messages: Sequence[Message], card: ModelCard | None) -> dict[str, str]:
         return {
-            "messages": fingerprint([[message.role, message.content] for message in messages]),
+            "messages": fingerprint([_sent(message) for message in messages]),
             "model": (card.digest or card.ref) if card else self.model.spec.ref,
             "quantisation": (card.quantisation or "") if card else "",
             "num_ctx": str(card.context) if card else "",
@@ -366,6 +369,7 @@ class Measurement:
             self.observer.opens()
             runtime, card = self.model.open()
             self.observer.opened(card, fresh=fresh)
+            self._check_needs(card)
             runtime = Observed(runtime, self.observer)
             if self.model.spec.is_reference:
                 self._script(instance)
@@ -382,6 +386,11 @@ class Measurement:
             if isinstance(error, Spoilt):
                 turns.append(error.turn)
         return self._transcript(turns, failure, end, card, messages, started)
+
+    def _check_needs(self, card: ModelCard) -> None:
+        lacking = [name for name in self.item.spec.needs if name not in card.capabilities]
+        if lacking and not self.model.spec.is_reference:
+            raise RuntimeFailure("unsupported", f"{self.model.spec.ref} has no {' and no '.join(lacking)}")
 
     def _work(self, chat: Chat, turns: list[Turn], so_far: Callable[[], Transcript]) -> str | None:
         """Have the conversation of an agent, saved after every step; gives what ended it."""
@@ -543,6 +552,11 @@ def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: 
         else None,
         generation_tokens_per_s=round(completion / generation_s, 2) if completion and generation_s else None,
     )
+
+
+def _sent(message: Message) -> list[object]:
+    images = [hashlib.sha256(image).hexdigest() for image in message.images]
+    return [message.role, message.content, *([images] if images else [])]
 
 
 def _replies(transcript: Transcript | None) -> list[Turn]:

@@ -16,6 +16,7 @@ from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
 from pytest_llmbench.sandbox.jail import Sandbox
+from pytest_llmbench.spec import Unavailable
 
 RUNS = (1, 2, 3)
 
@@ -56,6 +57,8 @@ def golden_falls_short(item: Item, variant: int, run: int, sandbox: Sandbox | No
     """What the golden reference does not earn of an instance; None where it earns every point."""
     try:
         return _score(GOLDEN, item, variant, run, sandbox)[1]
+    except Unavailable:
+        return None
     except Exception as error:
         return f"variant {variant} run {run}: golden of {item.spec.id} failed: {type(error).__name__}: {error}"
 

@@ -15,7 +15,7 @@ from pytest_llmbench.store.folder import escaped
 def opening(instance: Instance) -> list[Message]:
     """The history a conversation about an instance starts with."""
     form = delivery_form(instance.spec)
-    return [Message("system", system_text()), Message("user", f"{instance.prompt}\n\n{form}".strip())]
+    return [Message("system", system_text()), Message("user", f"{instance.prompt}\n\n{form}".strip(), instance.images)]
 
 
 def estimate(messages: Sequence[Message], profile: Profile) -> int:

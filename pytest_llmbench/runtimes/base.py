@@ -25,8 +25,12 @@ class RuntimeFailure(Exception):
 
 @dataclass(frozen=True)
 class Message:
+    """One message of a history."""
+
     role: Role
     content: str
+    images: tuple[bytes, ...] = ()
+    """PNG files that go with it, in order."""
 
 
 @dataclass(frozen=True)
