@@ -53,6 +53,8 @@ class RowSpec(Strict):
     title: str = Field(min_length=1)
     points: Points
     kind: RowKind = "check"
+    parts: int | None = Field(default=None, gt=0)
+    """Alike parts that the row checks and that must all be right; how many were is told beside its points."""
 
 
 class AnswersSpec(Strict):
@@ -95,7 +97,8 @@ class ItemSpec(Strict):
     tools: tuple[ToolName, ...] = ()
     """For an item of mode ``agent``, in the order in which the model is told of them; ``finish`` is one of them."""
     runs_code: bool = False
-    """Grading runs what was delivered: it needs a sandbox, and the machinery judges the two hygiene rows."""
+    """Grading runs what was delivered: it needs a sandbox. Where files are asked for, the machinery judges the two
+    hygiene rows; where none are, the item takes the code from the reply itself and has no such row."""
     group: ItemId | None = None
     """The set, template or design of alike items that it is one of; they share its side folders."""
     needs: tuple[Capability, ...] = ()
@@ -140,6 +143,8 @@ class ItemSpec(Strict):
 
     def _has_hygiene_rows(self) -> None:
         hygiene = {row.id for row in self.rows if row.kind == "hygiene"}
+        if not self.files and not hygiene:
+            return
         if hygiene not in ({HYGIENE_ROWS[0]}, set(HYGIENE_ROWS)) or not self.files:
             found = ", ".join(sorted(hygiene)) or "none"
             raise ValueError(
@@ -248,6 +253,8 @@ class Verdict:
     """What happened, in words that give no hidden case away."""
     hidden: str = ""
     """The hidden cases behind it, for ``--llm-show-hidden`` only."""
+    right: int = 0
+    """Parts that were right, for a row that has some."""
 
 
 @dataclass(frozen=True)

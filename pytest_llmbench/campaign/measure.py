@@ -20,6 +20,7 @@ from pytest_llmbench.campaign.agents import conversation_of, converse_again, mes
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.campaign.observe import Live, Observed, Observer
 from pytest_llmbench.campaign.validate import deviation
+from pytest_llmbench.campaign.vision import VISION, blindness, look
 from pytest_llmbench.faults import Schedule
 from pytest_llmbench.grading.grade import Graded, GraderError, delivery_of, grade
 from pytest_llmbench.harness.agent import Chat
@@ -44,7 +45,7 @@ from pytest_llmbench.records import (
     Turn,
     now,
 )
-from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Scripted
+from pytest_llmbench.runtimes.base import Message, ModelCard, Runtime, RuntimeFailure, Scripted
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.spec import Delivery, Instance, Unavailable
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
@@ -369,7 +370,7 @@ class Measurement:
             self.observer.opens()
             runtime, card = self.model.open()
             self.observer.opened(card, fresh=fresh)
-            self._check_needs(card)
+            card = self._check_needs(runtime, card)
             runtime = Observed(runtime, self.observer)
             if self.model.spec.is_reference:
                 self._script(instance)
@@ -387,10 +388,20 @@ class Measurement:
                 turns.append(error.turn)
         return self._transcript(turns, failure, end, card, messages, started)
 
-    def _check_needs(self, card: ModelCard) -> None:
-        lacking = [name for name in self.item.spec.needs if name not in card.capabilities]
-        if lacking and not self.model.spec.is_reference:
-            raise RuntimeFailure("unsupported", f"{self.model.spec.ref} has no {' and no '.join(lacking)}")
+    def _check_needs(self, runtime: Runtime, card: ModelCard) -> ModelCard:
+        """The card, for an item with pictures with what was found out about the model's sight.
+
+        Raises:
+            RuntimeFailure: ``unsupported`` where the model cannot take what the item needs.
+        """
+        if VISION not in self.item.spec.needs or self.model.spec.is_reference:
+            return card
+        if card.sight.shown is None and card.sight.claimed is not False:
+            with self.model.exclusive():
+                card = self.model.card = look(runtime, card, self.profile)
+        if (why := blindness(card.ref, card.sight)) is not None:
+            raise RuntimeFailure("unsupported", why)
+        return card
 
     def _work(self, chat: Chat, turns: list[Turn], so_far: Callable[[], Transcript]) -> str | None:
         """Have the conversation of an agent, saved after every step; gives what ended it."""
