@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,17 @@ from typing import Any
 import pytest
 
 from pytest_llmbench import fixtures
-from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE, find_bank
+from pytest_llmbench.bank import ITEM_FILE, ITEMS_FILE
 from pytest_llmbench.collect import COURSE, SESSION, BenchNode, ItemFile
 from pytest_llmbench.course import Course, check_models, check_terms
 from pytest_llmbench.harness.frozen import harness, signature
-from pytest_llmbench.outcome import complete_report, sections, words
+from pytest_llmbench.outcome import complete_report, sections, shorten, words
+from pytest_llmbench.plain import PlainNode, marked_modules, with_marked
 from pytest_llmbench.progress import Progress, fits
 from pytest_llmbench.report.build import Report, write_report
 from pytest_llmbench.report.tables import summary
 from pytest_llmbench.session import Session
-from pytest_llmbench.store.folder import StoreError
+from pytest_llmbench.store.folder import REPORT, RunFolder, StoreError
 from pytest_llmbench.validation import validate_first
 
 MEASURED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -51,7 +53,7 @@ def activate(config: pytest.Config) -> None:
         session.seats.check(workers, spread=spread)
         check_terms(session, workers)
     if config.args_source != pytest.Config.ArgsSource.ARGS:
-        config.args = [str(find_bank(config.invocation_params.dir))]
+        config.args = [str(path) for path in (*session.places, *marked_modules(config))]
 
 
 class Active:
@@ -102,6 +104,12 @@ class Active:
             return ItemFile.from_parent(parent, path=file_path)
         return None
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str) -> Generator[None, object, object]:
+        """A marked function is an item of one's own; where no path is given, nothing else of its module is one."""
+        made = yield
+        return with_marked(made, collector, name, marked_only=self.session.chooses)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Run 1 of every model before run 2 of any, a model's items together."""
@@ -121,7 +129,7 @@ class Active:
         for place, node in zip(places, nodes, strict=True):
             items[place] = node
         if self.config.pluginmanager.hasplugin("timeout"):
-            self._back_stop([node for node in nodes if isinstance(node, BenchNode)])
+            self._back_stop([node for node in nodes if isinstance(node, BenchNode) and not isinstance(node, PlainNode)])
 
     def _back_stop(self, nodes: list[BenchNode]) -> None:
         profile = self.session.profile
@@ -144,7 +152,9 @@ class Active:
         if self.session.before is None or self.distributes or self.config.option.collectonly:
             return []
         self.config.stash[COURSE].nodes = [node for node in items if isinstance(node, BenchNode)]
-        return list(self.config.stash[COURSE].outlook())
+        course = self.config.stash[COURSE]
+        self.session.note("session_resumed", nodes=len(course.nodes), kept=course.kept)
+        return list(course.outlook())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -152,14 +162,17 @@ class Active:
         report = yield
         if isinstance(item, BenchNode):
             complete_report(item, report)
+        if isinstance(item, PlainNode) and report.when == "setup" and report.skipped:
+            item.leave_out(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         return report
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """A model that is not needed next is unloaded."""
+        """A model that is not needed next is unloaded, and what is on disk is held no longer."""
         if isinstance(item, BenchNode):
             following = nextitem if isinstance(nextitem, BenchNode) else None
             self.config.stash[COURSE].after(item, following)
+            item.forget()
             if self.session.stopped is not None:
                 item.session.shouldstop = self.session.stopped
 
@@ -171,6 +184,12 @@ class Active:
         if record is not None and report.when == "call" and self.session.worker is None:
             self.session.keep(record)
             self.config.hook.pytest_llmbench_record(config=self.config, record=record)
+
+    @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
+    def pytest_llmbench_told(self, report: pytest.TestReport) -> None:
+        """pytest holds every report to the end: of a record that everybody was told, only what is shown then stays."""
+        if self.session.worker is None:
+            shorten(report)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Points instead of PASSED."""
@@ -192,17 +211,30 @@ class Active:
             return
         try:
             self.report = write_report(folder, interrupted=self.interrupted, broken=exitstatus not in MEASURED)
+            self.report = self._updated(folder, self.report)
             folder.event("session_finished", status=self.report.status)
         except StoreError as error:
             self.session.stopped = str(error)
         finally:
             folder.release()
-        if self.report is not None:
-            document = self.report.model_dump(mode="json", by_alias=True)
-            self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
         whole = self.report is not None and self.report.status == "complete" and self.session.stopped is None
         if not whole and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _updated(self, folder: RunFolder, report: Report) -> Report:
+        """The report with what others add to it, which stands under ``extra`` and nowhere else."""
+        document = report.model_dump(mode="json", by_alias=True)
+        self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
+        extra = document.get("extra")
+        if extra == report.extra:
+            return report
+        try:
+            updated = report.model_copy(update={"extra": json.loads(json.dumps(extra, allow_nan=False))})
+            folder.write(REPORT, Report.model_validate(updated.model_dump(by_alias=True)))
+        except (TypeError, ValueError) as error:
+            self.session.stopped = f"pytest_llmbench_update_report: report['extra'] cannot be written as JSON: {error}"
+            return report
+        return updated
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The tables, what was not measured, and where the rest lies."""

@@ -22,6 +22,7 @@ from pytest_llmbench.spec import Instance, ItemSpec, Task
 
 ITEM_FILE = "item.toml"
 ITEMS_FILE = "items.toml"
+BANK_FILE = "bank.toml"
 SIDE_FOLDERS = ("fixtures", "hidden_tests", "mutants")
 
 
@@ -48,6 +49,11 @@ class Item:
             if parent.name == "items":
                 return parent.parent
         return self.folder
+
+    @property
+    def has_references(self) -> bool:
+        """Whether there is a golden delivery that must earn every point."""
+        return True
 
     @cached_property
     def task(self) -> Task:
@@ -133,7 +139,7 @@ def read_items(path: Path) -> list[Item]:
         raise BankError(f"{path}: cannot be read: {error}") from error
     entries: list[Mapping[str, Any]]
     entries = _entries(path, document) if path.name == ITEMS_FILE else [document]
-    items = [Item(_validate(path, entry, number), path) for number, entry in enumerate(entries, 1)]
+    items = [Item(spec_of(path, entry, number), path) for number, entry in enumerate(entries, 1)]
     check_unique(items)
     return items
 
@@ -149,7 +155,12 @@ def _entries(path: Path, document: Mapping[str, Any]) -> list[Mapping[str, Any]]
     return [{**defaults, **entry} for entry in entries]
 
 
-def _validate(path: Path, entry: Mapping[str, Any], number: int) -> ItemSpec:
+def spec_of(path: Path, entry: Mapping[str, Any], number: int = 1) -> ItemSpec:
+    """The specification in entry ``number`` of a file.
+
+    Raises:
+        BankError: naming the file, the item and the field.
+    """
     try:
         return ItemSpec.model_validate(entry)
     except ValidationError as error:
@@ -186,6 +197,22 @@ def find_bank(folder: Path) -> Path:
     """``folder/items`` where that holds items, else the packaged bank."""
     own = folder / "items"
     return own if own.is_dir() and next(item_files(own), None) is not None else packaged_bank()
+
+
+def bank_around(path: Path) -> Path | None:
+    """The bank that a path given to pytest belongs to, or that lies below it; None where there is no item.
+
+    The innermost folder with a ``bank.toml`` or of the name ``items`` is the bank; where there is none, ``items`` in
+    the folder itself, or else the folder.
+    """
+    top = path if path.is_dir() else path.parent
+    for folder in (top, *top.parents):
+        if (folder / BANK_FILE).is_file() or folder.name == "items":
+            return folder if next(item_files(folder), None) is not None else None
+    if path.suffix == ".py":
+        return None
+    own = top / "items"
+    return next((folder for folder in (own, top) if next(item_files(folder), None) is not None), None)
 
 
 def load_bank(top: Path) -> list[Item]:

@@ -29,6 +29,7 @@ from pytest_llmbench.schemas import SCHEMAS, schema
 from pytest_llmbench.spec import Unavailable
 from pytest_llmbench.store.events import event_table
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
+from pytest_llmbench.store.gradings import check_in_place
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pytest_llmbench.report.analysis import compare_text, power_text
 
             one = options.command == "power"
+            for path in (options.run,) if one else (options.run, options.other):
+                check_in_place(path)
             print(power_text(options.run, options.difference) if one else compare_text(options.run, options.other))
         elif options.command == "doctor":
             return _doctor()
@@ -121,6 +124,7 @@ def _report(path: Path, items: Path | None, *, html: bool, md: bool) -> None:
             raise StoreError(f"{path} is no run folder, it holds {len(folders)}: name one of them for --html and --md.")
         print(runs_table(folders, here))
         return
+    check_in_place(path)
     folder = RunFolder(path)
     report = write_report(folder)
     old = archived(report.harness, report.bank, read_plan(folder).items, here)

@@ -14,7 +14,7 @@ from pytest_llmbench.campaign.measure import Measurement, Unmeasured
 from pytest_llmbench.campaign.models import ModelSpec
 from pytest_llmbench.course import Course
 from pytest_llmbench.faults import Schedule
-from pytest_llmbench.outcome import BelowShare, failure_text, finish
+from pytest_llmbench.outcome import RECORD, BelowShare, failure_text, finish
 from pytest_llmbench.session import Session, node_name
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -57,6 +57,7 @@ class BenchNode(pytest.Function):
     run: int
     spec: ModelSpec
     measurement: Measurement | None = None
+    measures: type[Measurement] = Measurement
 
     def take(self, item: Item, run: int, spec: ModelSpec) -> None:
         """Say what the node measures."""
@@ -75,7 +76,7 @@ class BenchNode(pytest.Function):
     def prepare(self) -> Measurement:
         """A measurement of this node, not begun yet."""
         session = self.config.stash[SESSION]
-        return Measurement(
+        return self.measures(
             item=self.item,
             model=session.model(self.spec),
             run=self.run,
@@ -86,6 +87,12 @@ class BenchNode(pytest.Function):
             confine=lambda: session.sandbox,
             live=session.live,
         )
+
+    def forget(self) -> None:
+        """Let go of what was measured: pytest holds every node to the end of the session."""
+        self.measurement = None
+        if RECORD in self.stash:
+            del self.stash[RECORD]
 
     def runtest(self) -> None:
         finish(self, super().runtest)

@@ -89,13 +89,14 @@ class Course:
         return None
 
     def after(self, node: BenchNode, following: BenchNode | None) -> None:
-        """Take in that a node is done; a model that is not needed next is unloaded."""
+        """Take in that a node is done; a model that is not needed next is unloaded, where no other worker may use it."""
         if self._block is not None and self._block[0] == (node.spec.ref, node.run):
             block, begun, count = self._block
             self._block = (block, begun, count + 1)
             if following is None or (following.spec.ref, following.run) != block:
                 self._finished()
-        if following is None or following.spec.ref != node.spec.ref:
+        alone = self.session.seats.concurrency == 1
+        if following is None or (alone and following.spec.ref != node.spec.ref):
             self.session.close_model(node.spec.ref)
 
     def _finished(self) -> None:
@@ -123,13 +124,17 @@ class Course:
             self._look_back(node.spec.ref)
         return self._left.get(node.key, Left())
 
+    @property
+    def kept(self) -> int:
+        """Number of nodes whose record is kept."""
+        return sum(self.left(node).record is not None for node in self.nodes)
+
     def outlook(self) -> Iterator[str]:
         """What is kept of an earlier session and what is measured, for people."""
-        left = {node.name: self.left(node) for node in self.nodes}
-        graded = sum(one.transcript is not None and one.record is None for one in left.values())
-        missing = Counter(one.why for one in left.values() if one.transcript is None)
-        kept = sum(one.record is not None for one in left.values())
-        yield f"llmbench: {kept} of {len(left)} nodes kept, {sum(missing.values())} to measure"
+        left = [self.left(node) for node in self.nodes]
+        graded = sum(one.transcript is not None and one.record is None for one in left)
+        missing = Counter(one.why for one in left if one.transcript is None)
+        yield f"llmbench: {self.kept} of {len(left)} nodes kept, {sum(missing.values())} to measure"
         if graded:
             yield f"llmbench: {graded} graded again from their transcripts (record missing, or grader or bank changed)"
         for why, count in missing.items():

@@ -1,4 +1,4 @@
-"""Which worker measures on which endpoint: the numbers of workers are fixed, whoever of them crashes and is replaced."""
+"""Which worker measures on which endpoint: by its number, which stays where a worker crashes and is replaced."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_llmbench.bank import BankError, Item
+from pytest_llmbench.bank import BANK_FILE, BankError, Item
 
-LOCK_FILE = "bank.toml"
+LOCK_FILE = BANK_FILE
 
 
 def read_lock(bank: Path) -> Mapping[str, Any]:

@@ -6,6 +6,9 @@ import argparse
 
 import pytest
 
+MARKER = "llmbench"
+"""Marks a test function as an item of one's own."""
+
 
 def _share(text: str) -> float:
     value = float(text)
@@ -114,6 +117,12 @@ def add_options(parser: pytest.Parser) -> None:
         "--llm-until-separated",
         action="store_true",
         help="after each round, run the models whose order is sustained no more; --llm-runs is the most",
+    )
+    add(
+        "--llm-items",
+        default=None,
+        metavar="DIR",
+        help="bank to measure with where no path is given (default: ./items, or the one that comes with the plugin)",
     )
     add("--llm-report-dir", default=None, metavar="DIR", help="run folder, exactly (default: a new one under reports/)")
     add(

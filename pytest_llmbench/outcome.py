@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RECORD: pytest.StashKey[Mapping[str, Any]] = pytest.StashKey()
 KEPT: pytest.StashKey[bool] = pytest.StashKey()
 """The record is an earlier session's."""
+SHOWN = ("status", "points", "points_max")
+"""Parts of a record that the words for a node are made of."""
 TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Node that first told a reason, by reason."""
 
@@ -176,6 +178,13 @@ def complete_report(node: BenchNode, report: pytest.TestReport) -> None:
     if record["status"] not in BROKEN and node.config.getoption("llm_fail_under") is None:
         report.outcome = "skipped"
         report.longrepr = (str(node.path), 0, printable(f"{record['status']}: {record['reason']}"))
+
+
+def shorten(report: pytest.TestReport) -> None:
+    """Leave of the record on a report what the words for it are made of."""
+    record = getattr(report, "llmbench", None)
+    if record is not None:
+        report.llmbench = {name: record[name] for name in SHOWN}  # type: ignore[attr-defined]
 
 
 def words(report: pytest.TestReport) -> tuple[str, str, str] | None:

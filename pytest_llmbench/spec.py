@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-Level = Literal["A", "B", "C", "M"]
+Level = Literal["A", "B", "C", "M", "own"]
 Mode = Literal["single", "agent"]
 RowKind = Literal["hygiene", "check"]
 AnswerFormat = Literal["integer", "decimal"]

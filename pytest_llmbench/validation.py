@@ -36,7 +36,7 @@ def validate_first(session: Session, keys: Iterable[tuple[str, int, str]]) -> No
     Raises:
         pytest.UsageError: where one does not reach the maximum; nothing was asked then.
     """
-    wanted = {(item, run): None for item, run, _ in keys if item in session.items}
+    wanted = {(item, run): None for item, run, _ in keys if _held(session, item)}
     if session.source is not None or not wanted:
         return
     cache = getattr(session.config, "cache", None)
@@ -69,6 +69,10 @@ def validate_first(session: Session, keys: Iterable[tuple[str, int, str]]) -> No
             + "; ".join(wrong)
             + ". Mend the item, or leave it out; `llmbench validate` tells more."
         )
+
+
+def _held(session: Session, item: str) -> bool:
+    return item in session.items and session.items[item].has_references
 
 
 def _sandbox(session: Session, items: Iterable[str]) -> Sandbox | None:

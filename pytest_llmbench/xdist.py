@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from execnet import XSpec
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import parse_tx_spec_config  # type: ignore[import-untyped]
 
@@ -16,23 +17,27 @@ from pytest_llmbench.bank import read_items
 from pytest_llmbench.campaign.measure import grader
 from pytest_llmbench.campaign.models import EMBEDDED, REFERENCES, expand
 from pytest_llmbench.collect import BenchNode
+from pytest_llmbench.environment import environment
 from pytest_llmbench.harness.frozen import signature
+from pytest_llmbench.plain import items_below
 from pytest_llmbench.report.build import is_reference
-from pytest_llmbench.session import NODE_NAME, Session, environment
-from pytest_llmbench.store.folder import RunFolder, StoreError
+from pytest_llmbench.session import NODE_NAME, Session
+from pytest_llmbench.store.folder import TOKEN, RunFolder, StoreError
 from pytest_llmbench.validation import validate_first
 
-TOKEN = ".token"
-"""File in the run folder by which a worker sees whether its disk is the controller's."""
 IN_PROCESS = "embedded"
 """The one endpoint that all models share that run in the process that measures them."""
 
 
 def workers_of(config: pytest.Config) -> tuple[int, bool]:
     """How many workers the session has, 0 without any, and whether they may run on several machines."""
+    return len(_specs(config)), not config.getoption("numprocesses")
+
+
+def _specs(config: pytest.Config) -> list[str]:
     if not config.getoption("tx", None) or config.getoption("dist") == "no":
-        return 0, False
-    return len(parse_tx_spec_config(config)), not config.getoption("numprocesses")
+        return []
+    return list(parse_tx_spec_config(config))
 
 
 def distribution(session: Session) -> object:
@@ -125,6 +130,12 @@ class Distribution:
         self.session = session
         self.planned = False
         self.token = secrets.token_hex()
+        others = [spec for spec in _specs(session.config) if not XSpec(spec).popen]
+        if others and (session.source is not None or session.before is not None):
+            raise pytest.UsageError(
+                f"--tx {others[0]}: a run is only resumed or graded again by workers that see the run folder; "
+                "use -n on this machine."
+            )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> EndpointScheduling:
@@ -144,6 +155,7 @@ class Distribution:
             llmbench_number=number_of(node),
             llmbench_deadline=self.session.deadline.isoformat() if self.session.deadline else None,
             llmbench_bank=dict(self.session.bank),
+            llmbench_chooses=self.session.chooses,
             llmbench_instrument=instrument(),
         )
 
@@ -155,16 +167,25 @@ class Distribution:
         self.planned = True
         keys, files = [], set()
         for nodeid in ids:
-            path, _, name = nodeid.rpartition("::")
-            match = NODE_NAME.fullmatch(name)
+            match = NODE_NAME.fullmatch(nodeid.rpartition("::")[2])
             if match is not None:
-                files.add(path)
+                files.add(Path(self.session.config.rootpath, nodeid.partition("::")[0]))
                 keys.append((match["item"], int(match["run"]), match["ref"]))
         for path in sorted(files):
-            for item in read_items(Path(self.session.config.rootpath, path)):
-                self.session.take_up(item)
+            self._take_up(path)
         self.session.write_plan(keys)
+        if self.session.before is not None:
+            self.session.note("session_resumed", nodes=len(keys), kept=None)
         validate_first(self.session, (key for key in keys if not is_reference(key[2])))
+
+    def _take_up(self, path: Path) -> None:
+        """Note the items of a file whose nodes the workers have."""
+        if path.suffix == ".py":
+            everything = self.session.config.pluginmanager.getplugin("session")
+            items_below(pytest.Module.from_parent(everything, path=path))
+            return
+        for item in read_items(path):
+            self.session.take_up(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -191,7 +212,7 @@ class Distribution:
         if manager is not None:
             manager.teardown_nodes()
         if self.session.folder is not None:
-            (self.session.folder.path / TOKEN).unlink(missing_ok=True)
+            self.session.folder.part()
 
 
 class Worker:

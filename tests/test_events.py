@@ -23,7 +23,7 @@ from pytest_llmbench.store.folder import RunFolder, StoreError
 NODE = {"item": "A05", "run": 2, "ref": "qwen3:4b"}
 GOOD: Mapping[str, Mapping[str, Any]] = {
     "session_started": {"models": 2},
-    "session_resumed": {"kept": 12, "left": 3},
+    "session_resumed": {"nodes": 15, "kept": 12},
     "session_finished": {"status": "complete"},
     "interrupted": {},
     "validated": {"references": 33, "known": 11, "seconds": 4.2},
@@ -99,7 +99,7 @@ def test_a_line_torn_by_a_power_cut_costs_itself_and_nothing_else(folder: RunFol
     with (folder.path / EVENTS).open("a") as file:
         file.write(torn)
     assert (kinds(folder), events(folder.path)[1]) == (["session_started"], 1)
-    folder.event("session_resumed", kept=0, left=1)
+    folder.event("session_resumed", nodes=1, kept=0)
     folder.event("interrupted")
     assert (kinds(folder), events(folder.path)[1]) == (["session_started", "session_resumed", "interrupted"], 1)
 

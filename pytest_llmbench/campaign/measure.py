@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,7 +49,7 @@ from pytest_llmbench.runtimes.base import Message, ModelCard, Runtime, RuntimeFa
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.spec import Delivery, Instance, Unavailable
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
-from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
+from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem, write_piece
 
 GRADER = (Path(grading.__file__).parent, Path(sandbox.__file__).parent)
 
@@ -358,8 +358,9 @@ class Measurement:
             **({"concurrency": str(self.model.concurrency)} if self.model.concurrency > 1 else {}),
         }
 
-    def _converse(self, instance: Instance, messages: list[Message]) -> Transcript:
-        cap, seed = self.profile.max_tokens(self.item.spec), self.profile.seed(self.run)
+    def _converse(self, instance: Instance, messages: list[Message], cap: int | None = None) -> Transcript:
+        cap = self.profile.max_tokens(self.item.spec) if cap is None else cap
+        seed, more = self.profile.seed(self.run), self.transcript is not None
         turns = [turn_of(message) for message in messages]
         failure: RuntimeFailure | None = None
         card: ModelCard | None = None
@@ -375,7 +376,7 @@ class Measurement:
             if self.model.spec.is_reference:
                 self._script(instance)
             started = now()
-            with self.model.exclusive(), self.folder.wire(self.stem) as wire:
+            with self.model.exclusive(), self.folder.wire(self.stem, more=more) as wire:
                 if instance.spec.mode == "agent":
                     chat = live(runtime, card, self.profile, seed, keep_wire(wire))
                     end = self._work(chat, turns, lambda: self._transcript(turns, None, None, card, messages, started))
@@ -518,12 +519,8 @@ class Measurement:
 
 
 def keep_wire(wire: BinaryIO) -> Callable[[bytes], None]:
-    """What takes the bytes of a reply to disk as they come."""
-
-    def keep(piece: bytes) -> None:
-        wire.write(piece)
-
-    return keep
+    """What takes the bytes of a reply to disk as they come; a disk that refuses them ends the session."""
+    return partial(write_piece, wire)
 
 
 def _status(name: str) -> Status:
@@ -606,6 +603,8 @@ def conditions() -> Conditions:
 
 
 URL_HOST = re.compile(r"(https?://)([^\s/:\[\]]+|\[[^\s\]]*\])")
+UNSAID = "<host>"
+"""What stands for a host name that is not said."""
 LOOPBACK = frozenset({"localhost", "[::1]"})
 
 
@@ -614,5 +613,5 @@ def redacted(text: str) -> str:
     home = str(Path.home())
     short = " ".join(text.replace(home, "~").split()) if len(home) > 1 else " ".join(text.split())
     return URL_HOST.sub(
-        lambda url: url[0] if url[2] in LOOPBACK or url[2].startswith("127.") else f"{url[1]}<host>", short
+        lambda url: url[0] if url[2] in LOOPBACK or url[2].startswith("127.") else f"{url[1]}{UNSAID}", short
     )

@@ -9,7 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from pytest_llmbench.spec import Mode
 REFERENCES = ("golden", "defective", "null")
 EMBEDDED = ("gguf", "tiny")
 """Prefixes of models that run in the process that measures them."""
+FOLDER_OF_ALL, FILE_OF_ALL = 0o777, 0o666
+"""Modes of the locks, which all users of the machine share."""
 SLOT_POLL_S = 0.05
 """Pause between two looks for a free slot of an endpoint, in seconds."""
 ELSEWHERE = ("hf", "lmstudio", "llamacpp", "llama", "vllm", "http", "https", "file")
@@ -217,13 +219,18 @@ class Model:
             return
         name = hashlib.sha256(endpoint_key(endpoint).encode()).hexdigest()[:16]
         folder = Path(tempfile.gettempdir()) / "llmbench-endpoints"
-        folder.mkdir(mode=0o777, exist_ok=True)
-        gate = ReadWriteLock(folder / f"{name}.db")
+        folder.mkdir(exist_ok=True)
+        gate_file = folder / f"{name}.db"
+        gate_file.touch()
+        with suppress(OSError):  # they belong to another user, who has opened them already
+            folder.chmod(FOLDER_OF_ALL)
+            gate_file.chmod(FILE_OF_ALL)
+        gate = ReadWriteLock(gate_file)
         if self.concurrency == 1:
             with gate.write_lock():
                 yield
             return
-        slots = [FileLock(folder / f"{name}.{slot}.lock", mode=0o666) for slot in range(self.concurrency)]
+        slots = [FileLock(folder / f"{name}.{slot}.lock", mode=FILE_OF_ALL) for slot in range(self.concurrency)]
         with _free_one(slots), gate.read_lock():
             yield
 

@@ -11,6 +11,7 @@ from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.report.build import Manifest, Plan
 from pytest_llmbench.store.events import events
 from pytest_llmbench.store.folder import MANIFEST, PLAN, StoreError, read_json
+from pytest_llmbench.store.gradings import check_in_place
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,10 @@ def read_before(path: Path) -> Before:
     """Read the folder of a session that was cut.
 
     Raises:
-        StoreError: where it is no run folder, cannot be read, or was made with another harness.
+        StoreError: where it is no run folder, cannot be read, was made with another harness, or has a new grading
+            that is not wholly in its place.
     """
+    check_in_place(path)
     try:
         manifest = Manifest.model_validate(read_json(path / MANIFEST))
         plan = Plan.model_validate(read_json(path / PLAN)) if (path / PLAN).exists() else None

@@ -29,6 +29,9 @@ SMOKE = "Profile smoke: the caps are too small for a ranking; these points order
 SAME_MODEL = ("runtime", "digest", "quantisation", "context")
 """What all endpoints of a session must have in common for a model."""
 
+UNREPORTED = frozenset({"caps", "conditions", "title"})
+"""Parts of a record that no report has, beside the parts of its request."""
+
 Figure = Annotated[float, BeforeValidator(float)]
 Node = tuple[str, int, str]
 """Item, run, model."""
@@ -197,6 +200,8 @@ class Report(Saved):
     """Requests that an endpoint was allowed to get at a time."""
     models: Mapping[str, Mapping[str, Any]]
     levels: Mapping[ReportLevel, LevelReport | None]
+    extra: Mapping[str, Any] = {}
+    """What the hook ``pytest_llmbench_update_report`` added."""
 
     model_config = ConfigDict(**Record.model_config)
 
@@ -214,7 +219,7 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
     """
     manifest = read_manifest(folder)
     plan = read_plan(folder)
-    records = {(record["item"], record["run"], record["ref"]): record for record in folder.records()}
+    records = {(record["item"], record["run"], record["ref"]): _needed(record) for record in folder.records()}
     nodes = _nodes(plan, records)
     lost = [node for node in nodes if node not in records]
     status: Literal["complete", "incomplete", "interrupted"] = (
@@ -244,7 +249,24 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
             level: _with_pictures(level, _level(level, nodes, plan, records, ranks_why, concurrency), cards)
             for level in LEVELS
         },
+        extra=_extra(folder),
     )
+
+
+def _needed(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a report is made from; of many records at a time, the rest would only fill the memory."""
+    needed = {name: value for name, value in record.items() if name not in UNREPORTED}
+    prints = {name: value for name, value in record["fingerprints"].items() if name != "parts"}
+    return {**needed, "fingerprints": prints}
+
+
+def _extra(folder: RunFolder) -> Mapping[str, Any]:
+    """What was added to the report of the folder when it was written before."""
+    try:
+        extra = read_json(folder.path / REPORT).get("extra")
+    except StoreError:
+        return {}
+    return extra if isinstance(extra, dict) else {}
 
 
 def read_manifest(folder: RunFolder) -> Manifest:

@@ -64,7 +64,12 @@ def unmeasured(report: Report) -> list[Unmeasured]:
 
 
 def folded(nodes: Sequence[Node], named: Named = str) -> str:
-    """The names of a few nodes; of many, their items with how many nodes and models they are."""
+    """The names of a few nodes; of many, their items with how many nodes and models they are. Where all are of one run
+    of one model, that is named once."""
+    blocks = {(node.run, node.ref) for node in nodes}
+    if len(nodes) > 1 and len(blocks) == 1:
+        [(run, ref)] = blocks
+        return f"run {run} of {named(ref)}: {', '.join(node.item for node in nodes)}"
     if len(nodes) <= NAMED:
         return ", ".join(named(node.name) for node in nodes)
     by_item: dict[str, list[Node]] = {}

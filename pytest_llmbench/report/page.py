@@ -230,12 +230,15 @@ def _largest_part(analysis: Analysis) -> float:
 
 
 def _untold(level: LevelReport, item: str) -> list[tuple[str, str]]:
-    """Rows of an item that carry no information, each with who earned it."""
+    """Rows of an item that carry no information, each with who earned it; one entry where all of them are alike."""
     analysis = level.analysis
     if analysis is None or len(analysis.models) < 2:
         return []
     rows = [(name, "by all") for name in analysis.rows_all] + [(name, "by none") for name in analysis.rows_none]
-    return [(name.removeprefix(f"{item} "), who) for name, who in rows if name.startswith(f"{item} ")]
+    own = [(name.removeprefix(f"{item} "), who) for name, who in rows if name.startswith(f"{item} ")]
+    alike = {who for _, who in own}
+    whole = len(own) > 1 and len(own) == len(_earned_in(level, item))
+    return [(f"all {len(own)} rows", alike.pop())] if whole and len(alike) == 1 else own
 
 
 @dataclass

@@ -57,8 +57,8 @@ class SessionResumed(Event):
     """Another session goes on in the run folder of one that was cut."""
 
     event: Literal["session_resumed"] = "session_resumed"
-    kept: int = told("nodes whose record is kept")
-    left: int = told("nodes that are measured now")
+    nodes: int = told("nodes of the plan")
+    kept: int | None = told("nodes whose record is kept; null where workers find that out")
 
 
 class SessionFinished(Event):

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,9 +27,11 @@ MANIFEST, PLAN, REPORT, ENVIRONMENT = (
     "report.json",
     "environment.json",
 )
-DECISIONS = "decisions"
 RECORDS = "records"
+DECISIONS = "decisions"
 """Folder of what the workers of one session agreed on."""
+TOKEN = ".token"
+"""File by which the workers of one session see whether their disk is the controller's."""
 HALF_WRITTEN = ".part"
 """Ending of a file that is not whole yet; no reader looks at such files."""
 IRREPLACEABLE = ("transcripts/", MANIFEST, PLAN)
@@ -78,29 +81,35 @@ class RunFolder:
                 f"{path} already holds a run. Go on with it by --llm-resume={path}, name another folder with "
                 f"--llm-report-dir, or remove this one."
             )
+        for left in path.glob(f".{MANIFEST}.*{HALF_WRITTEN}"):
+            left.unlink(missing_ok=True)
         return folder
 
     @classmethod
-    def take_up(cls, path: Path) -> RunFolder:
-        """Lock a folder that holds a run, in order to go on with it; what a killed session left half-written goes.
+    def reopen(cls, path: Path) -> RunFolder:
+        """Lock a folder that holds a run; what a killed session left half-written, or to itself, goes.
 
         Raises:
-            StoreError: where it holds no run, cannot be written or is in use by another session.
+            StoreError: where it holds no run, cannot be written or is in use by another session or command.
         """
+        read_json(path / MANIFEST)
         folder = cls(path)
-        if not (path / MANIFEST).is_file():
-            raise StoreError(f"{path / MANIFEST} is missing: this is not the folder of a run.")
         folder._take("Wait for it.")
         for left in path.rglob(".*" + HALF_WRITTEN):
             left.unlink(missing_ok=True)
-        shutil.rmtree(path / DECISIONS, ignore_errors=True)
+        folder.part()
         return folder
+
+    def part(self) -> None:
+        """Remove what the workers of one session have in common and no other session needs."""
+        (self.path / TOKEN).unlink(missing_ok=True)
+        shutil.rmtree(self.path / DECISIONS, ignore_errors=True)
 
     def _take(self, way_out: str) -> None:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise StoreError(f"{self.path} is being written by another session. {way_out}") from None
+            raise StoreError(f"{self.path} is being written by another session or command. {way_out}") from None
         except OSError as error:
             raise _no_folder(self.path, error) from None
 
@@ -139,23 +148,6 @@ class RunFolder:
                 raise _refused(target, error) from None
         return bool(found)
 
-    @classmethod
-    def reopen(cls, path: Path) -> RunFolder:
-        """Lock the folder of a run that was measured.
-
-        Raises:
-            StoreError: where there is no run in it, a session writes it, or it cannot be written.
-        """
-        read_json(path / MANIFEST)
-        folder = cls(path)
-        try:
-            folder._lock.acquire(timeout=0)
-        except Timeout:
-            raise StoreError(f"{path} is being written by another session or command. Wait for it.") from None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be written ({error.strerror or error}).") from None
-        return folder
-
     def release(self) -> None:
         """Unlock the folder."""
         self._lock.release()
@@ -184,10 +176,14 @@ class RunFolder:
             StoreError: where the disk refuses it; what was written before stays.
         """
         target = self.path / name
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}{HALF_WRITTEN}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
+            with temporary.open("wb") as file:
+                file.write(content)
+                if name.startswith(IRREPLACEABLE):
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
@@ -224,12 +220,12 @@ class RunFolder:
             else:
                 self.write_bytes(name, content)
 
-    def wire(self, stem: str) -> BinaryIO:
-        """An open, unbuffered file for the bytes of a node's replies as they come in."""
+    def wire(self, stem: str, *, more: bool = False) -> BinaryIO:
+        """An open, unbuffered file for the bytes of a node's replies as they come in; ``more``: behind those before."""
         target = self.path / "transcripts" / f"{stem}.wire"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            return target.open("wb", buffering=0)
+            return target.open("ab" if more else "wb", buffering=0)
         except OSError as error:
             raise _refused(target, error) from None
 
@@ -327,6 +323,19 @@ def _refused(target: Path, error: OSError) -> StoreError:
     )
 
 
+def write_piece(file: BinaryIO, piece: bytes) -> None:
+    """Write bytes into an open file of a run folder.
+
+    Raises:
+        StoreError: where the disk refuses them or takes only a part.
+    """
+    try:
+        if file.write(piece) != len(piece):
+            raise OSError("the disk took only a part of a reply")
+    except OSError as error:
+        raise _refused(Path(file.name), error) from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object.
 
@@ -334,7 +343,7 @@ def read_json(path: Path) -> dict[str, Any]:
         StoreError: where it is missing, torn or no object.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_with_shared_names)
     except FileNotFoundError:
         raise StoreError(f"{path} is missing; is this the folder of a run?") from None
     except (OSError, ValueError) as error:
@@ -342,6 +351,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise StoreError(f"{path} holds no JSON object")
     return document
+
+
+def _with_shared_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are the same strings in every file, which halves the memory of many records."""
+    return {sys.intern(name): value for name, value in pairs}
 
 
 def escaped(text: str) -> str:

@@ -166,6 +166,19 @@ class Staging:
         return name
 
 
+def check_in_place(run: Path) -> None:
+    """Refuse a run folder in which old and new records stand side by side.
+
+    Raises:
+        StoreError: where a new grading was settled on and is not wholly in its place.
+    """
+    if (run / STAGING / COMMIT).exists():
+        raise StoreError(
+            f"{run}: a new grading was cut off while it was put in place. Call `llmbench regrade {run}`, which "
+            "finishes it."
+        )
+
+
 def _move(source: Path, target: Path) -> None:
     """Move a file or a folder, unless that was done already."""
     if source.exists():

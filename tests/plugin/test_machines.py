@@ -140,12 +140,16 @@ def test_the_same_report_comes_out_whatever_the_number_of_workers(wide: Any, ser
             ["--llm-endpoint=http://127.0.0.1:1", "--llm-endpoint=http://localhost:1/", "-n2"],
             ["more than once", "--tx"],
         ),
+        (["--tx", "ssh=gpu1", "-d", "--llm-model=replay:RUN"], ["--tx ssh=gpu1", "see the run folder", "-n"]),
         (["--llm-endpoint=gpu1:11434"], ["'gpu1:11434' is no http"]),
         (["--llm-concurrency=0"], ["0 is below 1"]),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(bank: Any, flags: list[str], words: list[str]) -> None:
-    result = bank.run("script:golden", *flags)
+    replayed = "--llm-model=replay:RUN" in flags
+    if replayed:
+        assert bank.run("script:golden", f"--llm-report-dir={bank.path / 'RUN'}").ret == 0
+    result = bank.run(None if replayed else "script:golden", *flags)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     told = result.stderr.str()
     assert [word for word in words if word not in told] == []
@@ -217,12 +221,11 @@ def test_several_requests_at_a_time_are_stamped_and_never_pass_as_one(
 
 def test_endpoints_that_serve_different_models_under_one_name_are_found_out(wide: Any) -> None:
     with (wide.path / "conftest.py").open("a") as file:
-        file.write(
-            PLACED.replace("self.url = options.base_url", "self.url = options.base_url\n        self.name += ''")
-        )
+        file.write(PLACED)
         file.write(
             "\n\ndef opened(self):\n"
-            "    return ModelCard(ref=self.ref, runtime='script', context=32768, digest=self.url)\n\n\nPlaced.open = opened\n"
+            "    return ModelCard(ref=self.ref, runtime='script', context=32768, digest=self.url)\n"
+            "\n\nPlaced.open = opened\n"
         )
     flags = ("--llm-endpoint=http://a:1", "--llm-endpoint=http://b:1")
     result = wide.run("script:golden", "-n2", *flags, apart=True)

@@ -130,7 +130,9 @@ def test_a_changed_prompt_is_asked_again_and_the_old_reply_is_archived(bank: Any
     bank.edit("prompt.md", "Task $name: what are the sum", "Task $name: what may be the sum", item="t02")
     result = resume(bank)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["llmbench: 0 of 8 nodes kept, 4 to measure", "llmbench: 4 graded again*", "*messages changed: 4"])
+    result.stdout.fnmatch_lines(
+        ["llmbench: 0 of 8 nodes kept, 4 to measure", "llmbench: 4 graded again*", "*messages changed: 4"]
+    )
     assert {call[1] for call in bank.calls()} == {"T02"}
     assert len(list(bank.folder.glob("archive/*/records/T02*.json"))) == 4
 
@@ -141,8 +143,6 @@ def test_a_changed_grader_is_applied_to_the_saved_replies(bank: Any) -> None:
     result = resume(bank)
     assert (result.ret, bank.calls()) == (0, [])
     result.stdout.fnmatch_lines(["llmbench: 0 of 8 nodes kept, 0 to measure", "llmbench: 8 graded again*"])
-
-
 
 
 def test_a_moved_tag_is_measured_again_where_anything_is_left_to_measure(bank: Any) -> None:
@@ -159,12 +159,12 @@ def test_a_moved_tag_is_measured_again_where_anything_is_left_to_measure(bank: A
     asked = [call[0] for call in bank.calls()]
     assert (asked.count("script:golden"), asked.count("script:half")) == (1, 4)
     cards = {path.name: json.loads(path.read_text()) for path in (bank.folder / "models").iterdir()}
-    assert ["b" * 64] == [card["digest"] for card in cards.values() if card["digest"]]
+    assert [card["digest"] for card in cards.values() if card["digest"]] == ["b" * 64]
 
 
 def test_two_sessions_on_one_folder(bank: Any) -> None:
     measured(bank)
-    other = RunFolder.take_up(bank.folder)
+    other = RunFolder.reopen(bank.folder)
     try:
         result = resume(bank, apart=True)
     finally:
@@ -231,6 +231,23 @@ def test_a_plan_whose_items_are_not_collected_says_what_is_missing(bank: Any) ->
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*plans T02*not among what was collected*as in the first call*"])
     assert not bank.calls()
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "words"),
+    [
+        ("http://127.0.0.1:9/v1", 1, "*127.0.0.1:9*"),
+        ("http://gpu.example:9/v1", 4, "*--llm-base-url=http://<host>:9/v1*"),
+    ],
+)
+def test_a_server_on_this_machine_is_known_and_another_has_to_be_named_again(
+    bank: Any, url: str, code: int, words: str
+) -> None:
+    bank.run("openai:m", f"--llm-base-url={url}")
+    result = resume(bank)
+    assert result.ret == code
+    (result.stdout if code == 1 else result.stderr).fnmatch_lines([words])
+    assert "gpu.example" not in "".join(path.read_text() for path in bank.folder.rglob("*.json*"))
 
 
 def test_a_selection_measures_only_what_it_names_and_the_report_says_the_rest_is_missing(bank: Any) -> None:

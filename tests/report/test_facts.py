@@ -308,3 +308,22 @@ def test_a_long_name_keeps_its_ends(width: int) -> None:
     assert short.endswith("Q4_K_M")
     assert name.startswith(short.split("…")[0])
     assert middle("qwen3:4b", width) == "qwen3:4b"
+
+
+def test_the_nodes_of_one_run_that_was_not_started_are_named_once(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, [ONE, TWO], 2)
+    for path in records(folder, ref=TWO, run=2):
+        change(path, status="deadline", reason="too late", points=None, rows=[])
+    items = level_a(build_report(folder)).items
+    for text in everywhere(folder)[:2]:
+        assert f"run 2 of {TWO}: {', '.join(items)}" in text
+        assert f"{items[0]}-run2-{TWO}" not in text
+
+
+def test_an_item_that_tells_nothing_says_so_in_one_word(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, [ONE, TWO], 2)
+    [item, *_] = level_a(build_report(folder)).items
+    for path in records(folder, item=item):
+        rows = [{**row, "earned": 0.0} for row in json.loads(path.read_text())["rows"]]
+        change(path, rows=rows, points=0.0)
+    assert f"all {len(rows)} rows" in page(folder, build_report(folder))

@@ -244,9 +244,10 @@ def test_a_call_gives_text_times_and_every_raw_byte(server, runtime, ask):
     assert usage.prompt_shared is None
 
 
-def test_pieces_are_handed_on_as_they_come_thinking_too_and_cut_like_the_reply(server, runtime, ask):
-    lines = [ollama_says("", thinking="hm"), ollama_says("one"), ollama_says(" two"), ollama_says(""), OLLAMA_DONE]
-    server.on["/api/chat"] = ndjson(*lines)
+def test_pieces_of_answer_and_thinking_are_handed_on_as_they_come(server, runtime, ask):
+    thinks = {"model": "toy:1b", "message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False}
+    says = [ollama_says("one"), ollama_says(" two"), ollama_says("")]
+    server.on["/api/chat"] = ndjson(thinks, *says, OLLAMA_DONE)
     pieces = []
     assert runtime.chat(ask(on_piece=pieces.append)).content == "one two"
     assert pieces == ["hm", "one", " two"]
