@@ -161,8 +161,14 @@ def zones(placebo: bool) -> Iterator[Candidate]:
     """Candidates of T3: every old zone with every recent one of its half of the earth, or with another old one."""
     made: list[Facts] = [
         {
-            "source": TZ, "known_from": known, "zone": zone, "winter": winter, "summer": summer, "last": last,
-            "from": first, "days": days,
+            "source": TZ,
+            "known_from": known,
+            "zone": zone,
+            "winter": winter,
+            "summer": summer,
+            "last": last,
+            "from": first,
+            "days": days,
         }
         for zone, winter, summer, last, first, days, known in ZONES
     ]
@@ -204,8 +210,13 @@ def functions() -> Iterator[Candidate]:
         demands = [rule.partition(" ")[0] for rule in ("value", "change", "errors")]
         return {
             **stamp(family, first),
-            "origin": origin, "name": name, "parameters": parameters, "rules": rules,
-            "golden": name, "cases": cases, "demands": demands,
+            "origin": origin,
+            "name": name,
+            "parameters": parameters,
+            "rules": rules,
+            "golden": name,
+            "cases": cases,
+            "demands": demands,
         }
 
     texts = {
@@ -295,10 +306,10 @@ def functions() -> Iterator[Candidate]:
             ("is_not_none", "False is returned if <A> is the object None itself, and True in every other case."),
         ),
     ):
-        rest = "<A> can be any object, such as a number, a text, a list or None. It is not changed."
+        also = "<A> can be any object, such as a number, a text, a list or None. It is not changed."
         yield (
-            side("operator", True, "the module operator", old, "<A>", "truth", [says, rest]),
-            side("operator", False, "the module operator", recent, "<A>", "truth", [tells, rest]),
+            side("operator", True, "the module operator", old, "<A>", "truth", [says, also]),
+            side("operator", False, "the module operator", recent, "<A>", "truth", [tells, also]),
         )
     rest = [
         "<A> and <B> are dicts whose values are counts, whole numbers from 0 upwards. They are not changed.",
@@ -379,7 +390,10 @@ def traces() -> Iterator[Candidate]:
         ]
         return {
             **stamp("heapq", first),
-            "kind": "heap", "least": first, "calls": calls.split(), "rules": rules,
+            "kind": "heap",
+            "least": first,
+            "calls": calls.split(),
+            "rules": rules,
             "origin": "the module heapq",
         }
 
@@ -465,8 +479,12 @@ TEMPLATES = {
     "T6": ("t6_release_notice", f'{RIGHT}\nfiles = ["notice.txt"]', 0, "right", "An ordinary announcement."),
 }
 TITLES = {
-    "T1": "Sum over a release table", "T2": "Library function", "T3": "Time zone notice",
-    "T4": "Traced library calls", "T5": "Rules for releases", "T6": "Release notice",
+    "T1": "Sum over a release table",
+    "T2": "Library function",
+    "T3": "Time zone notice",
+    "T4": "Traced library calls",
+    "T5": "Rules for releases",
+    "T6": "Release notice",
 }
 
 
@@ -579,6 +597,21 @@ TRIES = 400
 """Candidates of a template at most."""
 
 
+def candidates(releases: Releases, kind: str, placebo: bool) -> Iterator[Candidate]:
+    """The candidates of a template."""
+    match kind:
+        case "T1" | "T5":
+            return tables(releases, 7 if kind == "T1" else 3, kind == "T5", placebo)
+        case "T2":
+            return functions()
+        case "T3":
+            return zones(placebo)
+        case "T4":
+            return traces()
+        case _:
+            return notices(releases, placebo)
+
+
 def main(index: Path, emoji: Path) -> None:
     """Choose, write, and tell what was accepted and refused."""
     releases = Releases(index)
@@ -586,17 +619,9 @@ def main(index: Path, emoji: Path) -> None:
         all_pairs: list[tuple[str, bool, Candidate]] = []
         for placebo in (False, True):
             count = PLACEBOS.get(kind, 0) if placebo else most
-            candidates = {
-                "T1": lambda flag: tables(releases, 7, False, flag),
-                "T2": lambda flag: functions(),
-                "T3": zones,
-                "T4": lambda flag: traces(),
-                "T5": lambda flag: tables(releases, 3, True, flag),
-                "T6": lambda flag: notices(releases, flag),
-            }[kind](placebo)
             if count:
                 refused: Counter[str] = Counter()
-                limited = (sides for _, sides in zip(range(TRIES), candidates, strict=False))
+                limited = (sides for _, sides in zip(range(TRIES), candidates(releases, kind, placebo), strict=False))
                 found = chosen(kind, limited, count, placebo, refused)
                 reasons = ", ".join(f"{why} {number}" for why, number in refused.most_common()) or "none"
                 print(f"{kind}{' placebo' if placebo else ''}: {len(found)} accepted, refused: {reasons}")

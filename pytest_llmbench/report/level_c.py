@@ -49,9 +49,9 @@ METHOD = (
     "(E. J. G. Pitman 1937; scipy.stats.permutation_test). Interval: bootstrap of templates and of the pairs in them "
     "(A. C. Davison, D. V. Hinkley 1997). Equality is claimed only where two one-sided tests put the gap within "
     "10 points (D. J. Schuirmann 1987, with added discordant pairs, after A. Agresti, Y. Min 2005) and the 90 % "
-    "bootstrap interval lies there too. All models are corrected together (S. Holm 1979). Resolvable gap: found by the exact "
-    "McNemar test in 80 of 100 campaigns of this size. C2: a year is known where the lower end of Wilson's 95 % "
-    "interval of its recall is above 10 %."
+    "bootstrap interval lies there too. All models are corrected together (S. Holm 1979). Resolvable gap: found by "
+    "the exact McNemar test in 80 of 100 campaigns of this size. C2: a year is known where the lower end of Wilson's "
+    "95 % interval of its recall is above 10 %."
 )
 
 Verdict = Literal["gap", "reverse gap", "no gap", "inconclusive", "not applicable", "item fault", "as it should"]
@@ -271,50 +271,51 @@ def _gap(
     dated = probe == "twins" and not reference
     fitting = [pair for pair in sound if not dated or (cutoff and between(pair.dates[0], cutoff.cutoff, pair.dates[1]))]
     usable = [pair for pair in fitting if pair.rates is not None]
-    counts = {
-        "pairs": len(usable),
-        "outside": len(sound) - len(fitting) if cutoff or not dated else 0,
-        "unmeasured": len(fitting) - len(usable),
-        "runs": max((pair.runs for pair in usable), default=0),
-    }
-    if dated and cutoff is None:
-        says = f"not applicable: the knowledge cutoff is unknown; state it in {OWN_FILE}, C2 may bracket it"
-        return Gap(verdict="not applicable", says=says, **counts)
-    if not usable:
-        why = "nothing was measured" if fitting else f"no pair's dates enclose the cutoff by {MARGIN_MONTHS} months"
-        return Gap(verdict="not applicable", says=f"not applicable: {why}", **counts)
-    rates = np.array([pair.rates for pair in usable])
-    majority = len({pair.runs for pair in usable}) == 1 and usable[0].runs in ODD_RUNS
-    sides = (rates > 1 / 2).astype(float) if majority else rates
-    names = [pair.cluster for pair in usable]
-    differences = sides[:, 0] - sides[:, 1]
-    low, high = bootstrap(differences, names)
-    narrow = bootstrap(differences, names, 1 - 2 * ALPHA)
-    equal = equivalence(differences)
-    within = narrow[0] > -MARGIN and narrow[1] < MARGIN
-    prior = [node for node in nodes if _may_override(node, stamps, {pair.id for pair in usable})]
-    return Gap(
-        verdict="inconclusive",
+    found = Gap(
+        verdict="not applicable",
         says="",
-        **counts,
-        pre=float(sides[:, 0].mean()),
-        post=float(sides[:, 1].mean()),
-        gap=float(differences.mean()),
-        interval=(low, high),
-        test="exact McNemar" if majority else "sign-flip permutation",
-        p=mcnemar(differences) if majority else sign_flips(differences),
-        p_equal=equal if within else max(equal, 2 * ALPHA),
-        resolvable=resolvable(len(usable), differences),
-        prior=sum(any(row.evidence.startswith(PRIOR) for row in node.rows) for node in prior),
-        prior_of=len(prior),
-        templates={
-            name: TemplateShares(
-                pairs=names.count(name),
-                **{side: float(sides[_at(names, name), n].mean()) for n, side in enumerate(("pre", "post"))},
-            )
-            for name in dict.fromkeys(names)
-        },
+        pairs=len(usable),
+        outside=len(sound) - len(fitting) if cutoff or not dated else 0,
+        unmeasured=len(fitting) - len(usable),
+        runs=max((pair.runs for pair in usable), default=0),
     )
+    if usable:
+        prior = [node for node in nodes if _may_override(node, stamps, {pair.id for pair in usable})]
+        overrode = sum(any(row.evidence.startswith(PRIOR) for row in node.rows) for node in prior)
+        return found.model_copy(update={**_figures(usable), "prior": overrode, "prior_of": len(prior)})
+    if dated and cutoff is None:
+        says = f"the knowledge cutoff is unknown; state it in {OWN_FILE}, C2 may bracket it"
+    else:
+        says = "nothing was measured" if fitting else f"no pair's dates enclose the cutoff by {MARGIN_MONTHS} months"
+    return found.model_copy(update={"says": f"not applicable: {says}"})
+
+
+def _figures(pairs: Sequence[_Pair]) -> dict[str, object]:
+    """The figures of pairs that were measured, without the corrections over all models."""
+    rates = np.array([pair.rates for pair in pairs])
+    majority = len({pair.runs for pair in pairs}) == 1 and pairs[0].runs in ODD_RUNS
+    sides = (rates > 1 / 2).astype(float) if majority else rates
+    names = [pair.cluster for pair in pairs]
+    differences = sides[:, 0] - sides[:, 1]
+    narrow = bootstrap(differences, names, 1 - 2 * ALPHA)
+    within = narrow[0] > -MARGIN and narrow[1] < MARGIN
+    equal = equivalence(differences)
+    return {
+        "verdict": "inconclusive",
+        "pre": float(sides[:, 0].mean()),
+        "post": float(sides[:, 1].mean()),
+        "gap": float(differences.mean()),
+        "interval": bootstrap(differences, names),
+        "test": "exact McNemar" if majority else "sign-flip permutation",
+        "p": mcnemar(differences) if majority else sign_flips(differences),
+        "p_equal": equal if within else max(equal, 2 * ALPHA),
+        "resolvable": resolvable(len(pairs), differences),
+        "templates": {
+            name: TemplateShares(pairs=len(at), pre=float(sides[at, 0].mean()), post=float(sides[at, 1].mean()))
+            for name in dict.fromkeys(names)
+            if (at := _at(names, name))
+        },
+    }
 
 
 def _at(names: Sequence[str], wanted: str) -> list[int]:
@@ -350,9 +351,7 @@ def sign_flips(differences: Floats) -> float:
     from scipy.stats import permutation_test
 
     kept = differences[differences != 0]
-    if not len(kept):
-        return 1.0
-    if len(kept) == 1:
+    if len(kept) < 2:
         return 1.0
     found = permutation_test(
         (kept,),

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from report.campaigns import campaign
 
+from pytest_llmbench.records import Record
+from pytest_llmbench.report.build import PlannedItem, Report, write_report
 from pytest_llmbench.report.cutoffs import OWN_FILE, Cutoff, between, cutoffs, registry
 from pytest_llmbench.report.level_c import (
     Probed,
@@ -23,7 +26,10 @@ from pytest_llmbench.report.level_c import (
     sign_flips,
     split_date,
 )
-from pytest_llmbench.store.folder import StoreError
+from pytest_llmbench.report.markdown import markdown
+from pytest_llmbench.report.page import write_page
+from pytest_llmbench.report.tables import summary
+from pytest_llmbench.store.folder import PLAN, RunFolder, StoreError
 
 CUTOFF = Cutoff(names=["m*"], cutoff="2024-06", source="a card", read="2026-11-30")
 Answers = Callable[[int, str, int], bool | None]
@@ -345,3 +351,67 @@ def test_a_broken_file_of_the_user_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / OWN_FILE).write_text(text, encoding="utf-8")
     with pytest.raises(StoreError, match=OWN_FILE):
         registry(tmp_path)
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Report]:
+    """A run of levels A and C whose items of C are a pair, a pair of placebos and two questions of recall."""
+    folder = campaign(tmp_path_factory.mktemp("c") / "run", ["smollm2:135m", "house:1b"], levels=("A", "C"), chars=200)
+    about = [*stamps(2).values(), *stamps(1, "placebo", ("2016-01", "2020-01")).values()]
+    about += [{"probe": "recall", "known_from": f"{year}-06"} for year in (2020, 2026)]
+    plan = build_plan(folder)
+    names = [name for name, item in plan["items"].items() if item["level"] == "C"]
+    for name, stamp in zip(names, about, strict=False):
+        plan["items"][name] = PlannedItem(**{**plan["items"][name], "probe": stamp}).model_dump()
+    folder.write(PLAN, plan)
+    return folder, write_report(folder)
+
+
+def build_plan(folder: RunFolder) -> dict[str, Any]:
+    import json
+
+    found: dict[str, Any] = json.loads((folder.path / PLAN).read_text(encoding="utf-8"))
+    return found
+
+
+def test_level_c_has_no_points_of_its_own_and_changes_nothing_of_level_a(measured: tuple[RunFolder, Report]) -> None:
+    _, report = measured
+    level, other = report.levels["C"], report.levels["A"]
+    assert level is not None
+    assert other is not None
+    assert level.split_date is not None
+    assert level.analysis is None
+    assert level.points_max == 0
+    for model in level.models.values():
+        assert (model.points_mean, model.points_min, model.points_max) == (None, None, None)
+        assert all(run.points is None for run in model.runs)
+    assert other.split_date is None
+    assert all(model.points_mean is not None for model in other.models.values())
+
+
+def test_every_report_shows_both_probes_apart_and_says_why_nothing_can_be_said(
+    measured: tuple[RunFolder, Report],
+) -> None:
+    folder, report = measured
+    texts = ["\n".join(summary(report)), markdown(report), write_page(folder).read_text(encoding="utf-8")]
+    for text in texts:
+        flat = " ".join(text.replace("|", " ").split())
+        assert "C1, open-book twins" in flat
+        assert "Placebo pairs" in flat
+        assert "C2, closed-book recall by year" in flat
+        assert "a clean C1 does not prove A clean" in flat
+        assert "cutoff is unknown" in flat or "unknown" in flat
+        assert "inconclusive" in flat
+
+
+def test_a_record_of_level_c_is_an_ordinary_record(measured: tuple[RunFolder, Report]) -> None:
+    folder, report = measured
+    level = report.levels["C"]
+    assert level is not None
+    assert all(Record.model_validate(record) for record in folder.records())
+    assert {entry.points is not None for m in level.models.values() for r in m.runs for entry in r.items.values()} == {
+        True
+    }
