@@ -223,8 +223,11 @@ class Active:
 
     def _updated(self, folder: RunFolder, report: Report) -> Report:
         """The report with what others add to it, which stands under ``extra`` and nowhere else."""
+        update = self.config.hook.pytest_llmbench_update_report
+        if not update.get_hookimpls():
+            return report
         document = report.model_dump(mode="json", by_alias=True)
-        self.config.hook.pytest_llmbench_update_report(config=self.config, report=document)
+        update(config=self.config, report=document)
         extra = document.get("extra")
         if extra == report.extra:
             return report

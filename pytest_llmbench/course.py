@@ -89,7 +89,7 @@ class Course:
         return None
 
     def after(self, node: BenchNode, following: BenchNode | None) -> None:
-        """Take in that a node is done; a model that is not needed next is unloaded, where no other worker may use it."""
+        """Take in that a node is done; a model not needed next is unloaded, unless another worker may use it."""
         if self._block is not None and self._block[0] == (node.spec.ref, node.run):
             block, begun, count = self._block
             self._block = (block, begun, count + 1)

@@ -206,7 +206,6 @@ class Session(Terms):
         return path if not path.exists() else path.with_name(f"{path.name}-{os.getpid()}")
 
     def _write_manifest(self, folder: RunFolder) -> None:
-        option = self.config.getoption
         folder.write(
             MANIFEST,
             Manifest(

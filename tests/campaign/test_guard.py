@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -30,10 +31,8 @@ def test_any_other_deadline_is_an_error_that_says_what_to_give(text: str) -> Non
 
 @given(st.text(max_size=20))
 def test_no_text_breaks_the_reading_of_a_deadline(text: str) -> None:
-    try:
+    with contextlib.suppress(DeadlineError):
         assert parse_deadline(text, EVENING) > EVENING
-    except DeadlineError as error:
-        assert "such as" in str(error)
 
 
 class Night:

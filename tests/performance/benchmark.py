@@ -95,14 +95,14 @@ class Instant(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A model's details, or a reply."""
-        self.rfile.read(int(self.headers["Content-Length"]))
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/api/show":
             info = {"general.architecture": "x", "x.context_length": 32768}
             self._send({"details": {"family": "x"}, "model_info": info, "template": "{{ range .Messages }}{{ end }}"})
             return
         self._send(
             {
-                "model": "m",
+                "model": asked["model"],
                 "message": {"role": "assistant", "content": "ANSWER 1: 3"},
                 "done": True,
                 "done_reason": "stop",

@@ -2,9 +2,9 @@
 
 usage: python tests/performance/growth.py [-n WORKERS] [NODES ...]
 
-One model and a bank of so many tiny items in one ``items.toml``, against a server on loopback that answers at once. The
-times are those of the whole session less those of a session of one node, which is start-up: wall clock, and processor
-time of the session with its workers, which says more where other programs run.
+Ten models, ten tiny items and as many runs as it takes, against a server on loopback that answers at once. The times
+are those of the whole session less those of a session of one node, which is start-up: wall clock, and processor time
+of the session with its workers, which says more where other programs run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 import psutil
 
 NODES = (100, 300, 1_000, 3_000)
-LONG = 10_000
-"""Nodes of the longest campaign that was measured; it is run only where it is named."""
+"""Multiples of the models times the items. The longest that was measured has 10,000; it takes minutes."""
+MODELS, ITEMS = 10, 10
 DEFAULTS = """[defaults]
 title = "Sum"
 version = "1.0.0"
@@ -63,11 +63,11 @@ POLL_S = 0.05
 MIB = 2**20
 
 
-def bank(folder: Path, nodes: int) -> Path:
+def bank(folder: Path, size: int) -> Path:
     """A bank of so many items."""
-    items = folder / f"bank{nodes}" / "many"
+    items = folder / f"bank{size}" / "many"
     items.mkdir(parents=True)
-    entries = "".join(f'[[items]]\nid = "T{number:05}"\n' for number in range(nodes))
+    entries = "".join(f'[[items]]\nid = "T{number:05}"\n' for number in range(size))
     (items / "items.toml").write_text(DEFAULTS + entries)
     (items / "task.py").write_text(TASK)
     return items.parent
@@ -103,11 +103,16 @@ class Cost:
 def session(folder: Path, nodes: int, address: str, workers: int) -> Cost:
     """Run one campaign."""
     run = folder / f"run{nodes}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--llm-model=m"]
+    models, items, runs = (1, 1, 1) if nodes == 1 else (MODELS, ITEMS, nodes // (MODELS * ITEMS))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    command += [f"--llm-runs={runs}", f"--llm-model={','.join(f'm{number}' for number in range(models))}"]
     spread = ["-n", str(workers)] if workers else []
+    place = folder / f"bank{items}"
+    if not place.exists():
+        bank(folder, items)
     before = time.perf_counter()
     process = subprocess.Popen(
-        [*command, *spread, f"--llm-report-dir={run}", str(bank(folder, nodes))],
+        [*command, *spread, f"--llm-report-dir={run}", str(place)],
         cwd=folder,
         env={**os.environ, "OLLAMA_HOST": address},
         stdout=subprocess.DEVNULL,
