@@ -120,7 +120,13 @@ def download(source: Source, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "-d", str(folder), "-r", str(requirements)]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
     )
     archive = folder / source.archive
     if done.returncode or not archive.is_file():

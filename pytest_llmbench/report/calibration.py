@@ -134,7 +134,9 @@ def calibrate(nodes: Sequence[Asked], groups: Mapping[str, str | None]) -> Calib
     items = {name: list(dict.fromkeys(n.item for n in known if groups[n.item] == name)) for name in here}
     return Calibration(
         sets={
-            name: CalibrationSet(samples=items[name], **{key: value for key, value in sets[name].items() if key != "id"})
+            name: CalibrationSet(
+                samples=items[name], **{key: value for key, value in sets[name].items() if key != "id"}
+            )
             for name in here
         },
         models={
@@ -212,7 +214,9 @@ def lines(block: Calibration) -> Iterator[str]:
     for name, one in block.sets.items():
         yield f"{one.title}, {one.of}: {one.setting}"
         head = ["model", "metric", "right", "ours", "95 % interval", "published", "agrees", "setting, precision, by"]
-        yield tabulate(list(table(block, name)), headers=head, disable_numparse=True, maxcolwidths=[34] + [None] * 6 + [44])
+        yield tabulate(
+            list(table(block, name)), headers=head, disable_numparse=True, maxcolwidths=[34] + [None] * 6 + [44]
+        )
         if one.guess:
             yield f"Guessing gives {one.guess:g} %."
         yield ""

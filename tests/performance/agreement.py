@@ -104,7 +104,15 @@ def _evalplus(python: str, cases: Mapping[str, Any], programs: list[tuple[str, s
             "HOME": name,
             "EVALPLUS_MAX_MEMORY_BYTES": "-1",
         }
-        command = [python, "-m", "evalplus.evaluate", "--dataset", "humaneval", "--samples", str(folder / "samples.jsonl")]
+        command = [
+            python,
+            "-m",
+            "evalplus.evaluate",
+            "--dataset",
+            "humaneval",
+            "--samples",
+            str(folder / "samples.jsonl"),
+        ]
         subprocess.run([*command, "--base-only", "--parallel", "2"], env=environment, check=True, timeout=SECONDS)
         results = json.loads((folder / "samples_eval_results.json").read_text(encoding="utf-8"))["eval"]
     verdicts = {task: iter(found) for task, found in results.items()}

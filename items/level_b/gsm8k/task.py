@@ -36,7 +36,7 @@ def pool() -> Sequence[str]:
 
 def number(text: str) -> Decimal | None:
     """The answer of a reply: the first number behind its last ``####``, else its last number."""
-    before, mark, behind = text.rpartition(MARK)
+    _, mark, behind = text.rpartition(MARK)
     first = NUMBER.search(behind) if mark else None
     if first is None:
         found = NUMBER.findall(text)

@@ -3,12 +3,12 @@
 import ast
 import math
 
-import completion
+import completion  # type: ignore[import-not-found]  # the delivered code, in the sandbox
 
 BRACKETS = ((list, "[", "]"), (tuple, "(", ")"), (set, "{", "}"))
 
 
-def written(value):
+def written(value: object) -> str:
     """The value as a literal of built-in types; it may be of a class that is derived from one of them."""
     if value is None or isinstance(value, bool):
         return repr(value)
@@ -32,6 +32,6 @@ def written(value):
     raise TypeError("not a value of a built-in type")
 
 
-def call(name, arguments):
+def call(name: str, arguments: str) -> str:
     """What ``name(*arguments)`` returns, as a literal; ``arguments`` is one too."""
     return written(getattr(completion, name)(*ast.literal_eval(arguments)))

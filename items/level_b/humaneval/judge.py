@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+from typing import Any
 
 SEED = 0
 TESTED = "tested.py"
@@ -19,18 +20,18 @@ class NoValue(Exception):
     """The function gave no value."""
 
 
-def main(name):
+def main(name: str) -> None:
     source = os.fdopen(os.dup(0), encoding="ascii")
     sink = os.fdopen(os.dup(1), "w", encoding="ascii")
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
 
-    def tell(**said):
+    def tell(**said: object) -> None:
         sink.write(json.dumps(said) + "\n")
         sink.flush()
 
-    def candidate(*arguments):
+    def candidate(*arguments: object) -> object:
         tell(call=repr(arguments))
         answer = json.loads(source.readline())
         if "value" not in answer:
@@ -42,7 +43,7 @@ def main(name):
 
     random.seed(SEED)
     sys.set_int_max_str_digits(DIGITS)
-    space = {"__name__": "tested"}
+    space: dict[str, Any] = {"__name__": "tested"}
     try:
         with open(TESTED, encoding="utf-8") as file:
             exec(compile(file.read(), TESTED, "exec"), space)

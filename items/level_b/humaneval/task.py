@@ -68,7 +68,9 @@ def program(case: Mapping[str, Any], reply: str) -> str:
     """
     name, head = case["entry_point"], case["prompt"]
     blocks = [block for block in _blocks(reply[:LONGEST]) if block.strip()] or [reply[:LONGEST]]
-    whole = [block for block in blocks if re.search(rf"^\s*(?:async\s+)?def\s+{re.escape(name)}\b", block, re.MULTILINE)]
+    whole = [
+        block for block in blocks if re.search(rf"^\s*(?:async\s+)?def\s+{re.escape(name)}\b", block, re.MULTILINE)
+    ]
     if whole:
         return f"{head}\n\n{next(filter(_valid, reversed(whole)), whole[-1])}"
     body = blocks[0].strip("\n")

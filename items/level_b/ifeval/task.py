@@ -11,7 +11,6 @@ import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -145,7 +144,10 @@ def _loaded(content: Sequence[bytes]) -> types.ModuleType:
     with _apart():
         _stand_in("nltk", tokenize=types.SimpleNamespace(RegexpTokenizer=_Words))
         _stand_in("immutabledict", immutabledict=dict)
-        folders = [str(file_of("langdetect", "langdetect/__init__.py").parents[1]), str(file_of("six", "six.py").parent)]
+        folders = [
+            str(file_of("langdetect", "langdetect/__init__.py").parents[1]),
+            str(file_of("six", "six.py").parent),
+        ]
         sys.path[:0] = folders
         try:
             import langdetect  # type: ignore[import-not-found]
@@ -255,7 +257,9 @@ def _following(wishes: Wishes, filler: str, more: int) -> str:
     repeats = 1 + more + math.ceil(words / len(re.findall(r"\w+", filler)))
     body = [f"{filler}." for _ in range(repeats)]
     body += [keyword for wish in wishes.get("existence", ()) for keyword in wish["keywords"]]
-    body += [wish["keyword"] for least, wish in _relations(wishes, "frequency") if least for _ in range(wish["frequency"])]
+    body += [
+        wish["keyword"] for least, wish in _relations(wishes, "frequency") if least for _ in range(wish["frequency"])
+    ]
     body += [
         " ".join(wish["letter"] * wish["let_frequency"])
         for least, wish in _relations(wishes, "letter_frequency", "let_relation")
@@ -298,7 +302,10 @@ def defy(case: Mapping[str, Any]) -> str | None:
     body = ["Well, no, thanks"]
     body += [word for wish in wishes.get("forbidden_words", ()) for word in wish["forbidden_words"]]
     body += [
-        wish["keyword"] for least, wish in _relations(wishes, "frequency") if not least for _ in range(wish["frequency"])
+        wish["keyword"]
+        for least, wish in _relations(wishes, "frequency")
+        if not least
+        for _ in range(wish["frequency"])
     ]
     body += [
         " ".join(wish["letter"] * wish["let_frequency"])

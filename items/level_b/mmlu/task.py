@@ -15,7 +15,9 @@ from pytest_llmbench.grading.answers import beside_prompt
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 LETTERS = "ABCD"
-SAID = re.compile(r"\banswer\b(?:\s+is\b)?[^A-Za-z0-9\n]{0,20}(?:option\s+)?[(\[*`]{0,4}([A-D])(?![A-Za-z0-9'])", re.IGNORECASE)
+SAID = re.compile(
+    r"\banswer\b(?:\s+is\b)?[^A-Za-z0-9\n]{0,20}(?:option\s+)?[(\[*`]{0,4}([A-D])(?![A-Za-z0-9'])", re.IGNORECASE
+)
 ALONE = re.compile(r"(?<![A-Za-z0-9'])(?:A(?!\s+[a-z])|[B-D])(?![A-Za-z0-9'])")
 """A letter by itself; an A before a word in small letters is an article."""
 
