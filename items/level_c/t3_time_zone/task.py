@@ -44,7 +44,7 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
             "time": local.strftime("%H:%M"),
         },
         dated=frozenset({"zone", "winter", "summer", "last", "day"}),
-        constraints=("UTC only", "form"),
+        constraints=("last line", "form"),
         grader="moment",
         answer=answer,
         steps={
