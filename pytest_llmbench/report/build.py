@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +30,10 @@ SMOKE = "Profile smoke: the caps are too small for a ranking; these points order
 SAME_MODEL = ("runtime", "digest", "quantisation", "context")
 """What all endpoints of a session must have in common for a model."""
 
-UNREPORTED = frozenset({"caps", "conditions", "title"})
-"""Parts of a record that no report has, beside the parts of its request."""
+UNREPORTED = frozenset({"schema", "title", "mode", "caps", "conditions", "started", "finished"})
+"""Parts of a record that no report has."""
+STATED = ("harness", "grader", "bank")
+"""Fingerprints that a report states or holds against others."""
 
 Figure = Annotated[float, BeforeValidator(float)]
 Node = tuple[str, int, str]
@@ -254,10 +257,13 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
 
 
 def _needed(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a report is made from; of many records at a time, the rest would only fill the memory."""
-    needed = {name: value for name, value in record.items() if name not in UNREPORTED}
-    prints = {name: value for name, value in record["fingerprints"].items() if name != "parts"}
-    return {**needed, "fingerprints": prints}
+    """What a report is made from, its words shared; of many records at a time, the rest would only fill the memory."""
+    needed = {
+        name: sys.intern(value) if isinstance(value, str) else value
+        for name, value in record.items()
+        if name not in UNREPORTED
+    }
+    return {**needed, "fingerprints": {name: sys.intern(record["fingerprints"][name]) for name in STATED}}
 
 
 def _extra(folder: RunFolder) -> Mapping[str, Any]:

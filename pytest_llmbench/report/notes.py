@@ -204,7 +204,9 @@ def analysis_lines(analysis: Analysis, named: Named = str) -> Iterator[str]:
         yield "Place 1-3: no sustained difference tells whether first, second or third."
     for model, why in analysis.unranked.items():
         yield f"No place for {named(model)}: {why}."
-    if analysis.noise_floor is not None and analysis.smallest_difference is not None:
+    if analysis.noise_floor == 0:
+        yield "No spread was seen over these runs: their noise is below what they can show, which is not none."
+    elif analysis.noise_floor is not None and analysis.smallest_difference is not None:
         pairs = len(analysis.pairs)
         together = f" ({pairs} pairs looked at together)" if pairs > 1 else ""
         yield (

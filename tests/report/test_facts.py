@@ -327,3 +327,13 @@ def test_an_item_that_tells_nothing_says_so_in_one_word(tmp_path: Path) -> None:
         rows = [{**row, "earned": 0.0} for row in json.loads(path.read_text())["rows"]]
         change(path, rows=rows, points=0.0)
     assert f"all {len(rows)} rows" in page(folder, build_report(folder))
+
+
+def test_runs_without_any_spread_do_not_pass_as_noiseless(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, [ONE, TWO], 3)
+    for path in records(folder):
+        rows = [{**row, "earned": 0.0} for row in json.loads(path.read_text())["rows"]]
+        change(path, rows=rows, points=0.0)
+    for text in everywhere(folder):
+        assert "No spread was seen over these runs" in text
+        assert "Noise floor" not in text
