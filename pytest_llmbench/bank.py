@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from string import Template
 from types import ModuleType
@@ -92,17 +92,22 @@ class Item:
 
     def side(self, name: str) -> Path:
         """The item's folder below ``fixtures``, ``hidden_tests`` or ``mutants``."""
-        return self.root / name / self.spec.id.lower()
+        return self.root / name / (self.spec.group or self.spec.id).lower()
 
     @cached_property
     def checksum(self) -> str:
         """SHA-256 over everything that makes up the item: its folder and its side folders."""
-        digest = hashlib.sha256()
-        for top in (self.folder, *map(self.side, SIDE_FOLDERS)):
-            for path in sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
-                digest.update(path.relative_to(self.root).as_posix().encode() + b"\0")
-                digest.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
-        return digest.hexdigest()
+        return _digest(self.root, (self.folder, *map(self.side, SIDE_FOLDERS)))
+
+
+@cache
+def _digest(root: Path, folders: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256()
+    for top in folders:
+        for path in sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+    return digest.hexdigest()
 
 
 def _import_task(path: Path, item_id: str) -> ModuleType:

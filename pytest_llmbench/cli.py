@@ -26,6 +26,7 @@ from pytest_llmbench.report.tables import summary
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
 from pytest_llmbench.sandbox.layers import choose
 from pytest_llmbench.schemas import SCHEMAS, schema
+from pytest_llmbench.spec import Unavailable
 from pytest_llmbench.store.events import event_table
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem
 from pytest_llmbench.store.gradings import check_in_place
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = commands.add_parser("regrade", help="grade the saved replies of a run again, with today's grader; no model")
     again.add_argument("run", type=Path)
     again.add_argument("--items", type=Path, help="folder of the bank's items (default: ./items or the packaged bank)")
+    commands.add_parser("fetch-b", help="get the public data that level B measures with, into the user's cache")
     commands.add_parser("doctor", help="what this machine offers to confine code that a model wrote")
     options = parser.parse_args(arguments)
     try:
@@ -89,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(power_text(options.run, options.difference) if one else compare_text(options.run, options.other))
         elif options.command == "doctor":
             return _doctor()
+        elif options.command == "fetch-b":
+            return _fetch()
         elif options.command == "regrade":
             from pytest_llmbench.report.regraded import regrade_and_tell
 
@@ -129,6 +133,18 @@ def _report(path: Path, items: Path | None, *, html: bool, md: bool) -> None:
         print(f"\nwritten: {write_page(folder, old)}")
 
 
+def _fetch() -> int:
+    from pytest_llmbench.external.cache import Refused, cache_folder
+    from pytest_llmbench.external.fetch import FetchError, fetch
+
+    try:
+        fetch(cache_folder(), print)
+    except (FetchError, Refused) as error:
+        print(f"llmbench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def _doctor() -> int:
     found = examine(Profile().sandbox())
     print(tell(found))
@@ -162,10 +178,16 @@ def _validate(items_folder: Path | None, variants: int, release: bool) -> int:
         _release(bank, items)
     sandbox = _sandbox(items)
     findings: list[Finding] = []
+    missing: dict[str, list[str]] = {}
     for number, item in enumerate(items, 1):
         print(f"{item.spec.id} ({number} of {len(items)})", file=sys.stderr)
-        findings += score_references(item, variants, sandbox)
+        try:
+            findings += score_references(item, variants, sandbox)
+        except Unavailable as error:
+            missing.setdefault(str(error), []).append(item.spec.id)
     print(_totals(items, findings))
+    for reason, left in missing.items():
+        print(f"\nnot validated: {left[0]}{f' and {len(left) - 1} more' if left[1:] else ''}: {reason}")
     wrong = [finding.wrong for finding in findings if finding.wrong] + unreleased(bank, items) + list(_unsigned())
     print(
         f"\nbank {bank_version(bank)} {bank_checksum(items)[:12]}  harness {harness().version} {signature()[:12]}  "
@@ -203,13 +225,18 @@ def _unsigned() -> Iterator[str]:
 
 
 def _totals(items: Sequence[Item], findings: Sequence[Finding]) -> str:
-    """The references that every item has as a table; below it, the named ones of each item."""
-    names = [item.spec.id for item in items]
+    """The references that every item has as a table, with one column for alike items; below it, the named ones."""
+    column = {item.spec.id: item.spec.group or item.spec.id for item in items}
+    names = list(dict.fromkeys(column.values()))
+    maximum = dict.fromkeys(names, Decimal(0))
+    for item in items:
+        maximum[column[item.spec.id]] += item.spec.points
     rows: dict[str, dict[str, Decimal]] = {}
     for finding in findings:
-        rows.setdefault(finding.reference, {})[finding.item] = finding.points
+        cells = rows.setdefault(finding.reference, {})
+        cells[column[finding.item]] = cells.get(column[finding.item], Decimal(0)) + finding.points
     shared = {ref: cells for ref, cells in rows.items() if not ref.startswith("defective:")}
-    table = [["maximum", *(f"{item.spec.points:g}" for item in items)]]
+    table = [["maximum", *(f"{maximum[name]:g}" for name in names)]]
     table += [
         [ref, *(f"{cells[name]:.2f}" if name in cells else "" for name in names)] for ref, cells in shared.items()
     ]

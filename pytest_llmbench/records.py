@@ -47,6 +47,10 @@ class Row(Saved):
     earned: Number
     kind: RowKind
     evidence: str
+    parts: int | None = None
+    """Alike parts that the row checks; None where it has none."""
+    right: int | None = None
+    """How many of them were right."""
 
 
 class CapUse(Saved):
@@ -225,6 +229,8 @@ class Turn(Saved):
     served_model: str | None = None
     usage: Mapping[str, Any] | None = None
     flags: Sequence[str] = ()
+    images: Sequence[str] = ()
+    """SHA-256 of the PNG files that went with it, in order; they are drawn again from the item, variant and run."""
     step: Step | None = None
     """For a reply of an agent."""
 

@@ -258,6 +258,8 @@ class Session(Terms):
                 level=item.spec.level,
                 points=float(item.spec.points),
                 rows=len(item.spec.rows),
+                group=item.spec.group,
+                probe={name: str(value) for name, value in item.spec.data.items()} if item.spec.level == "C" else {},
             )
             for name, item in self.items.items()
             if name in wanted

@@ -26,6 +26,7 @@ ItemId = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_.]{0,39}$")
 RowId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 ReferenceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,59}$")]
 AnswerKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,20}$")]
+Capability = Literal["vision"]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 
 
@@ -52,6 +53,8 @@ class RowSpec(Strict):
     title: str = Field(min_length=1)
     points: Points
     kind: RowKind = "check"
+    parts: int | None = Field(default=None, gt=0)
+    """Alike parts that the row checks and that must all be right; how many were is told beside its points."""
 
 
 class AnswersSpec(Strict):
@@ -94,7 +97,14 @@ class ItemSpec(Strict):
     tools: tuple[ToolName, ...] = ()
     """For an item of mode ``agent``, in the order in which the model is told of them; ``finish`` is one of them."""
     runs_code: bool = False
-    """Grading runs what was delivered: it needs a sandbox, and the machinery judges the two hygiene rows."""
+    """Grading runs what was delivered: it needs a sandbox. Where files are asked for, the machinery judges the two
+    hygiene rows; where none are, the item takes the code from the reply itself and has no such row."""
+    group: ItemId | None = None
+    """The set, template or design of alike items that it is one of; they share its side folders."""
+    needs: tuple[Capability, ...] = ()
+    """What a model must be able to take; for a model that cannot, the item is unsupported."""
+    once: bool = False
+    """Its instance is the same in every run, such as a published question: it is measured in run 1 only."""
     references: Mapping[ReferenceName, ReferenceSpec] = Field(default_factory=dict)
     data: Mapping[str, Any] = Field(default_factory=dict)
     """Free for the item's own ``task.py``; the machinery does not look inside."""
@@ -133,6 +143,8 @@ class ItemSpec(Strict):
 
     def _has_hygiene_rows(self) -> None:
         hygiene = {row.id for row in self.rows if row.kind == "hygiene"}
+        if not self.files and not hygiene:
+            return
         if hygiene not in ({HYGIENE_ROWS[0]}, set(HYGIENE_ROWS)) or not self.files:
             found = ", ".join(sorted(hygiene)) or "none"
             raise ValueError(
@@ -142,6 +154,10 @@ class ItemSpec(Strict):
 
 
 Seed = random.Random
+
+
+class Unavailable(Exception):
+    """An instance cannot be built here, such as for want of data that is not ours: the message says how to get it."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +173,8 @@ class Instance:
     """Expected value per answer key; computed by program."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What the item's own grader needs to know about this instance."""
+    images: tuple[bytes, ...] = ()
+    """PNG files that go with the prompt, in order."""
     holds: Mapping[str, str] = field(default_factory=dict)
     """Per requested file a text without which it is not the file that was asked for, such as ``def settle``."""
 
@@ -235,6 +253,8 @@ class Verdict:
     """What happened, in words that give no hidden case away."""
     hidden: str = ""
     """The hidden cases behind it, for ``--llm-show-hidden`` only."""
+    right: int = 0
+    """Parts that were right, for a row that has some."""
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,8 @@ class Terms:
         specs = {spec.ref: spec for value in self.values for spec in expand(value, self.registry, known, mode)}
         if self.planned is not None:
             return [(run, specs[ref]) for run, ref in self.planned.get(item.spec.id, ()) if ref in specs]
-        return [(run, spec) for run in range(1, self.runs + 1) for spec in specs.values()]
+        runs = 1 if item.spec.once else self.runs
+        return [(run, spec) for run in range(1, runs + 1) for spec in specs.values()]
 
 
 def _keeps(name: str, given: object, saved: object) -> str:

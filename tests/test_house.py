@@ -18,8 +18,8 @@ from pytest_llmbench.locks import unreleased
 
 PACKAGE = Path(__file__).parents[1] / "pytest_llmbench"
 FLOORS = (
-    ("", "spec", "records", "faults", "stats", "bank"),
-    ("runtimes", "sandbox", "store", "locks"),
+    ("", "spec", "records", "faults", "stats", "bank", "drawing"),
+    ("runtimes", "sandbox", "store", "locks", "external"),
     ("harness", "grading", "campaign", "report", "schemas"),
     (
         "options",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from pytest_llmbench.campaign.agents import conversation_of, converse_again, mes
 from pytest_llmbench.campaign.models import Model
 from pytest_llmbench.campaign.observe import Live, Observed, Observer
 from pytest_llmbench.campaign.validate import deviation
+from pytest_llmbench.campaign.vision import VISION, blindness, look
 from pytest_llmbench.faults import Schedule
 from pytest_llmbench.grading.grade import Graded, GraderError, delivery_of, grade
 from pytest_llmbench.harness.agent import Chat
@@ -43,9 +45,9 @@ from pytest_llmbench.records import (
     Turn,
     now,
 )
-from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, Scripted
+from pytest_llmbench.runtimes.base import Message, ModelCard, Runtime, RuntimeFailure, Scripted
 from pytest_llmbench.sandbox.jail import Sandbox, Unconfinable
-from pytest_llmbench.spec import Delivery, Instance
+from pytest_llmbench.spec import Delivery, Instance, Unavailable
 from pytest_llmbench.store.fingerprints import code_fingerprint, compare, fingerprint
 from pytest_llmbench.store.folder import RunFolder, StoreError, node_stem, write_piece
 
@@ -128,6 +130,8 @@ class Measurement:
         """
         try:
             return self.item.build(self.variant, self.run)
+        except Unavailable as error:
+            raise Unmeasured("unsupported", str(error)) from None
         except Exception as error:
             raise Unmeasured(
                 "harness_error", f"building {self.item.spec.id} failed: {type(error).__name__}: {error}"
@@ -338,7 +342,7 @@ class Measurement:
 
     def _parts(self, messages: Sequence[Message], card: ModelCard | None) -> dict[str, str]:
         return {
-            "messages": fingerprint([[message.role, message.content] for message in messages]),
+            "messages": fingerprint([_sent(message) for message in messages]),
             "model": (card.digest or card.ref) if card else self.model.spec.ref,
             "quantisation": (card.quantisation or "") if card else "",
             "num_ctx": str(card.context) if card else "",
@@ -367,6 +371,7 @@ class Measurement:
             self.observer.opens()
             runtime, card = self.model.open()
             self.observer.opened(card, fresh=fresh)
+            card = self._check_needs(runtime, card)
             runtime = Observed(runtime, self.observer)
             if self.model.spec.is_reference:
                 self._script(instance)
@@ -383,6 +388,21 @@ class Measurement:
             if isinstance(error, Spoilt):
                 turns.append(error.turn)
         return self._transcript(turns, failure, end, card, messages, started)
+
+    def _check_needs(self, runtime: Runtime, card: ModelCard) -> ModelCard:
+        """The card, for an item with pictures with what was found out about the model's sight.
+
+        Raises:
+            RuntimeFailure: ``unsupported`` where the model cannot take what the item needs.
+        """
+        if VISION not in self.item.spec.needs or self.model.spec.is_reference:
+            return card
+        if card.sight.shown is None and card.sight.claimed is not False:
+            with self.model.exclusive():
+                card = self.model.card = look(runtime, card, self.profile)
+        if (why := blindness(card.ref, card.sight)) is not None:
+            raise RuntimeFailure("unsupported", why)
+        return card
 
     def _work(self, chat: Chat, turns: list[Turn], so_far: Callable[[], Transcript]) -> str | None:
         """Have the conversation of an agent, saved after every step; gives what ended it."""
@@ -540,6 +560,11 @@ def speed(call: Mapping[str, float | None], *, cold_load_s: float, cache_share: 
         else None,
         generation_tokens_per_s=round(completion / generation_s, 2) if completion and generation_s else None,
     )
+
+
+def _sent(message: Message) -> list[object]:
+    images = [hashlib.sha256(image).hexdigest() for image in message.images]
+    return [message.role, message.content, *([images] if images else [])]
 
 
 def _replies(transcript: Transcript | None) -> list[Turn]:

@@ -16,6 +16,7 @@ from pytest_llmbench.harness.references import conversation
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
 from pytest_llmbench.sandbox.jail import Sandbox
+from pytest_llmbench.spec import Unavailable
 
 RUNS = (1, 2, 3)
 
@@ -56,6 +57,8 @@ def golden_falls_short(item: Item, variant: int, run: int, sandbox: Sandbox | No
     """What the golden reference does not earn of an instance; None where it earns every point."""
     try:
         return _score(GOLDEN, item, variant, run, sandbox)[1]
+    except Unavailable:
+        return None
     except Exception as error:
         return f"variant {variant} run {run}: golden of {item.spec.id} failed: {type(error).__name__}: {error}"
 
@@ -67,13 +70,25 @@ def score_references(item: Item, variants: int, sandbox: Sandbox | None = None) 
         item: the item.
         variants: how many variants, from 0.
         sandbox: needed where the item runs what was delivered.
+
+    Raises:
+        Unavailable: where the item cannot be built here.
     """
     known, mode = item.spec.references, item.spec.mode
     specs = [spec for value in ("golden", "defective:all", "null") for spec in expand(value, (), known, mode)]
     for spec in specs:
-        scores = [_score(spec, item, variant, run, sandbox) for variant in range(variants) for run in RUNS]
+        scores = [_score(spec, item, variant, run, sandbox) for variant, run in _instances(item, variants)]
         wrong = next((text for _, text in scores if text), None)
         yield Finding(item.spec.id, spec.ref, min(points for points, _ in scores), wrong)
+
+
+def _instances(item: Item, variants: int) -> Iterator[tuple[int, int]]:
+    """Variants and runs that differ: one for an item that is always the same."""
+    if item.spec.once:
+        yield 0, RUNS[0]
+        return
+    for variant in range(variants):
+        yield from ((variant, run) for run in RUNS)
 
 
 def _score(spec: ModelSpec, item: Item, variant: int, run: int, sandbox: Sandbox | None) -> tuple[Decimal, str | None]:

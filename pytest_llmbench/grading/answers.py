@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from pytest_llmbench.spec import Delivery, Instance, Verdict
@@ -10,9 +11,27 @@ SHOWN_CHARS = 80
 """Part of an answer that the evidence shows."""
 
 
+def beside_prompt(instance: Instance, delivery: Delivery) -> str:
+    """What a reply says beside the prompt, which some models repeat before they answer, or instead of answering."""
+    return delivery.text.replace(instance.prompt.strip(), "\n").strip()
+
+
 def grade_answers(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """One verdict per answer key; the row of key ``k`` is ``q<k>`` in lower case. Equality is exact."""
     return [_verdict(key, expected, delivery) for key, expected in instance.answers.items()]
+
+
+def grade_together(instance: Instance, delivery: Delivery, rows: Mapping[str, Sequence[str]]) -> list[Verdict]:
+    """One verdict per row, by the answer keys that must all be right for it; so guessing one of them earns nothing."""
+    return [
+        _together(row, [_verdict(key, instance.answers[key], delivery) for key in keys]) for row, keys in rows.items()
+    ]
+
+
+def _together(row: str, verdicts: Sequence[Verdict]) -> Verdict:
+    evidence = "; ".join(f"{verdict.row.removeprefix('q')}: {verdict.evidence}" for verdict in verdicts)
+    right = sum(bool(verdict.earned) for verdict in verdicts)
+    return Verdict(row, right == len(verdicts), evidence, right=right if len(verdicts) > 1 else 0)
 
 
 def _verdict(key: str, expected: int | Decimal, delivery: Delivery) -> Verdict:

@@ -60,6 +60,8 @@ def grade(task: Task, instance: Instance, delivery: Delivery, sandbox: Sandbox |
     try:
         if not spec.runs_code:
             return _graded(spec, task.grade(instance, delivery), delivery)
+        if not spec.files:
+            return _graded(spec, task.grade(instance, delivery, sandbox), delivery)
         hygiene = check(instance, delivery)
         return _graded(spec, [*hygiene.verdicts, *task.grade(instance, hygiene.delivery, sandbox)], hygiene.delivery)
     except GraderError:
@@ -83,6 +85,15 @@ def _row(row: RowSpec, verdict: Verdict) -> Row:
     points = (row.points if earned else Decimal(0)) if isinstance(earned, bool) else earned
     if not 0 <= points <= row.points:
         raise GraderError(f"row {row.id} earned {points} of {row.points} points")
+    if not 0 <= verdict.right <= (row.parts or 0):
+        raise GraderError(f"row {row.id} has {verdict.right} of {row.parts or 0} parts right")
     return Row(
-        id=row.id, title=row.title, points=row.points, earned=points, kind=row.kind, evidence=escaped(verdict.evidence)
+        id=row.id,
+        title=row.title,
+        points=row.points,
+        earned=points,
+        kind=row.kind,
+        evidence=escaped(verdict.evidence),
+        parts=row.parts,
+        right=verdict.right if row.parts else None,
     )

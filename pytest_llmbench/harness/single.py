@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
@@ -15,12 +16,17 @@ from pytest_llmbench.store.folder import escaped
 def opening(instance: Instance) -> list[Message]:
     """The history a conversation about an instance starts with."""
     form = delivery_form(instance.spec)
-    return [Message("system", system_text()), Message("user", f"{instance.prompt}\n\n{form}".strip())]
+    return [Message("system", system_text()), Message("user", f"{instance.prompt}\n\n{form}".strip(), instance.images)]
 
 
 def estimate(messages: Sequence[Message], profile: Profile) -> int:
-    """Length of a history in tokens, from its characters."""
+    """Length of a history's text in tokens, from its characters; what pictures add depends on the model."""
     return sum(len(message.content) for message in messages) // profile.count("characters_per_token")
+
+
+def picture_room(messages: Sequence[Message], profile: Profile) -> int:
+    """Tokens that a history's pictures take at most."""
+    return sum(len(message.images) for message in messages) * profile.count("picture_tokens")
 
 
 def check_fit(messages: Sequence[Message], cap: int, runtime: Runtime, card: ModelCard, profile: Profile) -> None:
@@ -32,10 +38,12 @@ def check_fit(messages: Sequence[Message], cap: int, runtime: Runtime, card: Mod
     if card.runtime == "reference":
         return
     exact = runtime.count_tokens(messages)
-    needed = (estimate(messages, profile) if exact is None else exact) + cap
+    text = estimate(messages, profile) if exact is None else exact
+    pictures = picture_room(messages, profile)
+    needed = text + pictures + cap
     window = card.context if card.context is not None else profile.count("unknown_context")
     if needed > window:
-        about = "" if exact is not None else "about "
+        about = "" if exact is not None and not pictures else "about "
         unknown = "" if card.context is not None else " (assumed: the server tells none; state it with --llm-context)"
         raise RuntimeFailure(
             "unsupported",
@@ -71,7 +79,8 @@ def truncation(
 
 def turn_of(message: Message) -> Turn:
     """A message that the harness sent, as it stands in the transcript."""
-    return Turn(role=message.role, content=escaped(message.content))
+    images = [hashlib.sha256(image).hexdigest() for image in message.images]
+    return Turn(role=message.role, content=escaped(message.content), images=images)
 
 
 def turn_of_reply(reply: Reply) -> Turn:

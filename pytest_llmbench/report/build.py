@@ -14,7 +14,11 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pytest_llmbench.campaign.models import REFERENCES, speeds_stable
 from pytest_llmbench.harness.frozen import harness, signature
 from pytest_llmbench.records import SCORED, Record, Saved
+from pytest_llmbench.report.calibration import CALIBRATION, Asked, Calibration, calibrate
+from pytest_llmbench.report.cutoffs import cutoffs, registry
 from pytest_llmbench.report.figures import RANKING, Analysis
+from pytest_llmbench.report.level_c import SPLIT_DATE, Probed, SplitDate, split_date
+from pytest_llmbench.report.level_m import PICTURES, Pictures, pictures
 from pytest_llmbench.store.folder import MANIFEST, PLAN, REPORT, RunFolder, StoreError, node_stem, read_json
 
 ReportLevel = Literal["A", "B", "C", "M", "own"]
@@ -45,6 +49,10 @@ class PlannedItem(Saved):
     level: str
     points: Figure
     rows: int
+    group: str | None = None
+    """The set of alike items that it is one of."""
+    probe: Mapping[str, str] = {}
+    """For an item of level C: its pair, its side and its dates."""
 
 
 class Plan(Saved):
@@ -86,6 +94,8 @@ class ReportRow(Saved):
     points: float
     earned: float
     evidence: str
+    parts: int | None = None
+    right: int | None = None
 
 
 class ReportItem(Saved):
@@ -165,7 +175,13 @@ class LevelReport(Saved):
     items: Sequence[str]
     models: Mapping[str, LevelModel]
     analysis: Analysis | None
-    """Of the real models; None where only references were measured."""
+    """Of the real models; None where only references were measured, and for level B, which never orders anything."""
+    calibration: Calibration | None = None
+    """For level B: the public sets beside what others have published."""
+    split_date: SplitDate | None = None
+    """For level C: both probes, each by itself. The level has no points of its own."""
+    pictures: Pictures | None = None
+    """For level M: which of the real models see."""
 
 
 class Report(Saved):
@@ -217,6 +233,7 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         else "complete"
     )
     ranks_why = _ranks_not(manifest.profile, plan, records)
+    cards = {ref: _card(folder, ref) for ref in dict.fromkeys(ref for _, _, ref in plan.nodes)}
     concurrency = max([_concurrency(manifest), *(record.get("concurrency", 1) for record in records.values())])
     return Report(
         status=status,
@@ -230,8 +247,11 @@ def build_report(folder: RunFolder, *, interrupted: bool = False, broken: bool =
         ranks_why=ranks_why,
         policies=harness().policies if manifest.harness.get("signature") == signature() else {},
         concurrency=concurrency,
-        models={ref: _card(folder, ref) for ref in dict.fromkeys(ref for _, _, ref in plan.nodes)},
-        levels={level: _level(level, nodes, plan, records, ranks_why, concurrency) for level in LEVELS},
+        models=cards,
+        levels={
+            level: _with_pictures(level, _level(level, nodes, plan, records, ranks_why, concurrency), cards)
+            for level in LEVELS
+        },
         extra=_extra(folder),
     )
 
@@ -365,22 +385,69 @@ def _level(
     items = list(dict.fromkeys(item for item, _, _ in here))
     refs = list(dict.fromkeys(ref for _, _, ref in here))
     left = {node for node in plan.spared if node not in records and plan.items[node[0]].level == level}
+    models = {
+        ref: _model(
+            [node for node in here if node[2] == ref],
+            plan,
+            records,
+            spared=sum(node[2] == ref for node in left),
+            one_at_a_time=concurrency == 1,
+        )
+        for ref in refs
+    }
+    probes = _split_date(models, plan) if level == SPLIT_DATE else None
+    if probes is not None:
+        models = {ref: _without_points(model) for ref, model in models.items()}
     return LevelReport(
-        points_max=_sum(plan.items[item].points for item in items),
+        points_max=0.0 if probes else _sum(plan.items[item].points for item in items),
         rows=sum(plan.items[item].rows for item in items),
         items=items,
-        models={
-            ref: _model(
-                [node for node in here if node[2] == ref],
-                plan,
-                records,
-                spared=sum(node[2] == ref for node in left),
-                one_at_a_time=concurrency == 1,
-            )
-            for ref in refs
-        },
+        models=models,
         analysis=_analysis(level, here, plan, records, ranks_why),
+        calibration=_calibration(models, plan) if level == CALIBRATION else None,
+        split_date=probes,
     )
+
+
+def _split_date(models: Mapping[str, LevelModel], plan: Plan) -> SplitDate | None:
+    """Level C: the probes of its models, with the cutoffs that are known now."""
+    nodes = [
+        Probed(item, run.run, ref, is_reference(ref), entry.status, entry.rows)
+        for ref, model in models.items()
+        for run in model.runs
+        for item, entry in run.items.items()
+    ]
+    stamps = {item: planned.probe for item, planned in plan.items.items() if planned.probe}
+    return split_date(nodes, stamps, cutoffs(list(models), registry())) if stamps else None
+
+
+def _without_points(model: LevelModel) -> LevelModel:
+    """A model whose points would be those of two probes together: it keeps its nodes and loses the sums."""
+    runs = [run.model_copy(update={"points": None, "points_max": 0.0}) for run in model.runs]
+    return model.model_copy(update={"points_mean": None, "points_min": None, "points_max": None, "runs": runs})
+
+
+def _with_pictures(
+    level: ReportLevel, content: LevelReport | None, cards: Mapping[str, Mapping[str, Any]]
+) -> LevelReport | None:
+    """Level M with what is known of its models' sight; every other level as it is."""
+    if content is None or level != PICTURES:
+        return content
+    real = [ref for ref in content.models if not is_reference(ref)]
+    measured = [ref for ref in real if content.models[ref].measured]
+    block = pictures({ref: cards[ref] for ref in real}, measured) if real else None
+    return content.model_copy(update={"pictures": block})
+
+
+def _calibration(models: Mapping[str, LevelModel], plan: Plan) -> Calibration | None:
+    """Level B beside published figures."""
+    asked = [
+        Asked(item, ref, entry.status, entry.rows)
+        for ref, model in models.items()
+        for run in model.runs
+        for item, entry in run.items.items()
+    ]
+    return calibrate(asked, {item: planned.group for item, planned in plan.items.items()})
 
 
 def _analysis(
@@ -390,7 +457,7 @@ def _analysis(
     from pytest_llmbench.report.analysis import analyse
 
     real = [node for node in nodes if not is_reference(node[2])]
-    if not real:
+    if not real or level in (CALIBRATION, SPLIT_DATE):
         return None
     known = (records[node] for node in real if node in records)
     current = [record for record in known if not _archived(plan.items[record["item"]], record)]

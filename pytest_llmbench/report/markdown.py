@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from pytest_llmbench.report import level_c
 from pytest_llmbench.report.build import LevelReport, Report
+from pytest_llmbench.report.calibration import Calibration, table
 from pytest_llmbench.report.figures import level_title
 from pytest_llmbench.report.notes import (
     analysis_lines,
@@ -45,6 +47,22 @@ def markdown(report: Report, archived: str | None = None) -> str:
 
 
 def _level(report: Report, level: str, content: LevelReport) -> Iterator[str]:
+    if content.calibration is not None:
+        yield f"### {level_title(level)}: public sets, each by itself"
+        yield ""
+        yield from _calibration(content.calibration)
+        yield from (f"- {sentence}" for sentence in [*facts(report, level, code), *level_cautions(report, level)])
+        yield ""
+        return
+    if content.split_date is not None:
+        yield f"### {level_title(level)}: split-date probes, each by itself"
+        yield ""
+        yield from _split_date(content.split_date)
+        yield from (f"- {sentence}" for sentence in level_c.sentences(content.split_date, code))
+        said = [*facts(report, level, code), *level_cautions(report, level)]
+        yield from (f"- {sentence}" for sentence in said)
+        yield ""
+        return
     shown = lines_of(content)
     placed = any(line.ranked for line in shown)
     yield f"### {level_title(level)}: {content.points_max:g} points, {content.rows} rows"
@@ -62,6 +80,29 @@ def _level(report: Report, level: str, content: LevelReport) -> Iterator[str]:
         sentences = [*analysis_lines(content.analysis, code), *sentences]
     yield from (f"- {sentence}" for sentence in sentences)
     yield ""
+
+
+def _calibration(block: Calibration) -> Iterator[str]:
+    """One table for all sets of level B; settings and sources are on the page."""
+    yield _row(["set", "model", "metric", "right", "ours", "95 % interval", "published", "agrees", "setting"])
+    yield _row(["---"] * 3 + ["---:"] * 4 + ["---"] * 2)
+    for name, one in block.sets.items():
+        for ref, *cells in table(block, name):
+            yield _row([one.title, code(ref) if ref else "", *cells])
+    yield ""
+    yield f"- {block.declared}"
+
+
+def _split_date(block: level_c.SplitDate) -> Iterator[str]:
+    """The tables of level C: gaps, placebo pairs, recall."""
+    for title, head, rows in level_c.tables(block):
+        yield f"{title}:"
+        yield ""
+        yield _row(head)
+        yield _row(["---"] * len(head))
+        for ref, *cells in rows:
+            yield _row([code(ref), *cells])
+        yield ""
 
 
 def _cells(line: Line, of: float, placed: bool) -> Iterator[str]:

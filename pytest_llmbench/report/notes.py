@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pytest_llmbench.records import SCORED
 from pytest_llmbench.report.build import UNCONFINED, LevelReport, Report, ReportItem
 from pytest_llmbench.report.figures import OWN, RANKING, Analysis, in_points
+from pytest_llmbench.report.level_m import lines as sight_lines
 
 NAMED = 6
 """Nodes that are named for one reason; of more, the items are named and the nodes counted."""
+SHOWN_ITEMS = 24
+"""Items that are named before the further ones are only counted."""
 SHOWN_ROWS = 12
 """Rows without information that are named before they are only counted."""
 
@@ -72,10 +75,19 @@ def folded(nodes: Sequence[Node], named: Named = str) -> str:
     by_item: dict[str, list[Node]] = {}
     for node in nodes:
         by_item.setdefault(node.item, []).append(node)
-    return ", ".join(
-        f"{item} ({counted(len(some), 'node')} of {counted(len({node.ref for node in some}), 'model')})"
-        for item, some in by_item.items()
+    return few(
+        [
+            f"{item} ({counted(len(some), 'node')} of {counted(len({node.ref for node in some}), 'model')})"
+            for item, some in by_item.items()
+        ]
     )
+
+
+def few(items: Sequence[str]) -> str:
+    """The names of items; of very many, the first ones and how many more there are."""
+    if len(items) <= SHOWN_ITEMS:
+        return ", ".join(items)
+    return f"{', '.join(items[:NAMED])} and {counted(len(items) - NAMED, 'more item')}"
 
 
 def counted(number: int, what: str) -> str:
@@ -141,7 +153,7 @@ def level_cautions(report: Report, level: str) -> Iterator[str]:
         for node in near:
             for cap in node.entry.edge:
                 caps.setdefault(cap, set()).add(node.item)
-        where = "; ".join(f"{cap} in {', '.join(sorted(items))}" for cap, items in sorted(caps.items()))
+        where = "; ".join(f"{cap} in {few(sorted(items))}" for cap, items in sorted(caps.items()))
         yield f"{len(near)} of {counted(len(nodes), 'node')} used 80 % or more of a cap: {where}."
 
 
@@ -151,6 +163,8 @@ def facts(report: Report, level: str, named: Named = str) -> Iterator[str]:
     if content is None:
         return
     yield from _saved(content, named)
+    if content.pictures is not None:
+        yield from sight_lines(content.pictures, named)
     for ref, model in content.models.items():
         if found := model.determinism:
             yield (

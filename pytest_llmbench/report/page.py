@@ -19,7 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pytest_llmbench.records import SCORED, Record, Transcript, Turn
+from pytest_llmbench.report import level_c
 from pytest_llmbench.report.build import LevelModel, LevelReport, Plan, Report, ReportItem, build_report
+from pytest_llmbench.report.calibration import CALIBRATION, block_notes, table
 from pytest_llmbench.report.figures import Analysis, level_title
 from pytest_llmbench.report.notes import (
     Node,
@@ -143,6 +145,10 @@ def _environment(folder: RunFolder, report: Report) -> Environment:
         analysis_lines=lambda analysis: list(analysis_lines(analysis)),
         untold=_untold,
         largest_part=_largest_part,
+        split_date_tables=lambda block: list(level_c.tables(block)),
+        split_date_sentences=lambda block: list(level_c.sentences(block)),
+        calibration_table=lambda block, name: list(table(block, name)),
+        calibration_notes=lambda block: list(block_notes(block)),
     )
     return environment
 
@@ -281,7 +287,7 @@ class Texts:
 def _nodes(folder: RunFolder, report: Report, environment: Environment, room: int) -> Sequence[str]:
     """The packed pages of every node and every prompt, in ``room`` bytes where cutting can reach that."""
     nodes = [(node, node_stem(node.item, report.variant, node.run, node.ref)) for node in nodes_of(report)]
-    texts = _lengths(folder, [stem for _, stem in nodes])
+    texts = _lengths(folder, [stem for node, stem in nodes if node.level != CALIBRATION])
     limit = texts.limit(room * PACKED_RATIO)
     for step in (max(len(nodes) // SAMPLE, 1), 1):
         while True:
@@ -310,6 +316,8 @@ def _node(
 ) -> Iterator[str]:
     """The packed page of a node, and that of its prompt where it is the first node that has it."""
     said, record = _saved(folder.transcript, stem), _saved(folder.record, stem)
+    if node.level == CALIBRATION:
+        said = None
     prompt, turns = _parts(said) if isinstance(said, Transcript) else ([], [])
     key = _key(prompt)
     if prompt and texts.prompts[key][0] == stem:
@@ -358,7 +366,7 @@ def _each(turns: Sequence[Turn], limit: int) -> int:
 
 
 def _key(prompt: Sequence[Turn]) -> str:
-    said = "\0".join(f"{turn.role}\0{turn.content}" for turn in prompt)
+    said = "\0".join("\0".join((turn.role, turn.content, *turn.images)) for turn in prompt)
     return f"prompt-{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 

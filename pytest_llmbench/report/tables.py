@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tabulate import tabulate
 
 from pytest_llmbench.harness.tools import plain
+from pytest_llmbench.report import calibration, level_c
 from pytest_llmbench.report.build import UNCONFINED, LevelModel, LevelReport, Report
 from pytest_llmbench.report.figures import level_title
 from pytest_llmbench.report.notes import (
@@ -60,10 +61,7 @@ def _blocks(report: Report, archived: str | None) -> Iterator[str]:
         yield f"{archived}\n"
     for level, content in report.levels.items():
         if content is not None:
-            yield f"{level_title(level)}: points per item, mean over the runs; {content.points_max:g} in all"
-            yield item_table(content)
-            if figures := model_table(content):
-                yield f"\n{figures}"
+            yield from _figures(level, content)
             yield ""
             if content.analysis is not None:
                 yield from analysis_lines(content.analysis)
@@ -73,6 +71,22 @@ def _blocks(report: Report, archived: str | None) -> Iterator[str]:
     yield from _unmeasured(report)
     yield conditions(report)
     yield from cautions(report)
+
+
+def _figures(level: str, content: LevelReport) -> Iterator[str]:
+    """The tables of a level, or what it has instead of points per item."""
+    if content.calibration is not None:
+        yield f"{level_title(level)}: public sets, each by itself; nothing is ordered or added"
+        yield from calibration.lines(content.calibration)
+        return
+    if content.split_date is not None:
+        yield f"{level_title(level)}: split-date probes, each by itself; nothing is ordered or added"
+        yield from level_c.lines(content.split_date)
+        return
+    yield f"{level_title(level)}: points per item, mean over the runs; {content.points_max:g} in all"
+    yield item_table(content)
+    if figures := model_table(content):
+        yield f"\n{figures}"
 
 
 def item_table(level: LevelReport) -> str:

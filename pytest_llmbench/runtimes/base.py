@@ -25,8 +25,12 @@ class RuntimeFailure(Exception):
 
 @dataclass(frozen=True)
 class Message:
+    """One message of a history."""
+
     role: Role
     content: str
+    images: tuple[bytes, ...] = ()
+    """PNG files that go with it, in order."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,25 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Sight:
+    """Whether a model takes pictures: what its runtime says, and what came of showing it some."""
+
+    claimed: bool | None = None
+    """None where the runtime does not say."""
+    shown: int | None = None
+    """Pictures of random codes that it was shown; None where it was shown none."""
+    read: int | None = None
+    """How many of them it read."""
+    refusal: str | None = None
+    """Why a picture could not be sent or answered."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether it read at least one of the pictures."""
+        return bool(self.read)
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """What is known about the model that answers. None where the runtime does not say."""
 
@@ -133,6 +156,8 @@ class ModelCard:
     """Window that one request really gets, in tokens."""
     context_trained: int | None = None
     capabilities: tuple[str, ...] = ()
+    """What it takes and does. ``vision`` is the runtime's word until a picture was shown, and then what came of it."""
+    sight: Sight = Sight()
     template: bool | None = None
     """Whether the model has a chat template with roles; None where the runtime does not say."""
     think: Think | None = None
@@ -166,7 +191,8 @@ class Runtime(Protocol):
         """
 
     def count_tokens(self, messages: Sequence[Message]) -> int | None:
-        """Exact length of the prompt in tokens where the runtime can tell without generating, else None."""
+        """Exact length of the prompt in tokens, its pictures left out, where the runtime can tell without generating;
+        else None."""
 
     def chat(self, request: Request) -> Reply:
         """One call.

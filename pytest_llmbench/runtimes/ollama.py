@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, RuntimeOptions, Think, Usage
+from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, RuntimeOptions, Sight, Think, Usage
 from pytest_llmbench.runtimes.stream import (
     CHARACTERS_PER_TOKEN,
+    PICTURE_WORDS,
     SECONDS_PER_NS,
     Event,
     HttpRuntime,
@@ -24,6 +25,7 @@ from pytest_llmbench.runtimes.stream import (
     as_list,
     as_text,
     content_of,
+    encoded,
     error_text,
     mentions,
     parse_json,
@@ -75,6 +77,15 @@ def has_roles(template: str) -> bool:
     return bool(_LOOP.search(template))
 
 
+def said(message: Message) -> dict[str, object]:
+    """A message as Ollama takes it: pictures stand beside the text, in base64 without a prefix.
+
+    Source: ``images`` of a message in Ollama's API documentation, docs/api.md.
+    """
+    pictures = [encoded(image) for image in message.images]
+    return {"role": message.role, "content": message.content, **({"images": pictures} if pictures else {})}
+
+
 class OllamaRuntime(HttpRuntime):
     """One model of an Ollama server. The server is the one that ``options.environ["OLLAMA_HOST"]`` names."""
 
@@ -98,7 +109,7 @@ class OllamaRuntime(HttpRuntime):
             options["temperature"] = temperature
         body: dict[str, object] = {
             "model": self.name,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [said(message) for message in messages],
             "stream": True,
             "options": options,
             "keep_alive": KEEP_ALIVE,
@@ -136,6 +147,8 @@ class OllamaRuntime(HttpRuntime):
         if status == httpx.codes.BAD_REQUEST and self.settings.think is not None and mentions(words, ("think",)):
             reason = f"{self.name} cannot do think={self.settings.think} ({words}): run it without --llm-think"
             return RuntimeFailure("unsupported", reason, fatal=True)
+        if mentions(words, PICTURE_WORDS):
+            return self._blind(words)
         too_long = prompt_chars / CHARACTERS_PER_TOKEN > self._window or mentions(words, CONTEXT_WORDS)
         if status == httpx.codes.BAD_REQUEST and too_long:
             return self._too_long(None, None, f"{prompt_chars} characters for {self._window} tokens ({words})")
@@ -197,6 +210,7 @@ class OllamaRuntime(HttpRuntime):
         if self._window < asked:
             notes.append(f"the server loaded a window of {self._window} tokens instead of {asked}")
         speed = self._warm_up()
+        capabilities = as_list(show.get("capabilities"))
         return ModelCard(
             ref=self.ref,
             runtime="ollama",
@@ -207,7 +221,8 @@ class OllamaRuntime(HttpRuntime):
             parameters=as_text(details.get("parameter_size")),
             context=self._window,
             context_trained=trained,
-            capabilities=tuple(text for text in map(as_text, as_list(show.get("capabilities"))) if text),
+            capabilities=tuple(text for text in map(as_text, capabilities) if text),
+            sight=Sight(claimed="vision" in capabilities if capabilities else None),
             template=template,
             think=self.settings.think,
             system_role=self._system_role(),

@@ -5,15 +5,24 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
 
-from pytest_llmbench.runtimes.base import Message, ModelCard, RuntimeFailure, RuntimeOptions, Usage
+from pytest_llmbench.runtimes.base import (
+    Message,
+    ModelCard,
+    Reply,
+    RuntimeFailure,
+    RuntimeOptions,
+    Sight,
+    Usage,
+)
 from pytest_llmbench.runtimes.stream import (
     CHARACTERS_PER_TOKEN,
+    PICTURE_WORDS,
     POLL_S,
     SECONDS_PER_MS,
     Event,
@@ -26,6 +35,7 @@ from pytest_llmbench.runtimes.stream import (
     as_list,
     as_text,
     content_of,
+    encoded,
     error_text,
     mentions,
     parse_json,
@@ -67,6 +77,33 @@ class _Server:
     slots: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def takes_pictures(self) -> bool | None:
+        """Whether the server says that the model does; None where it does not say.
+
+        Sources: ``modalities`` of llama-server's /props (tools/server/README.md in llama.cpp); ``type`` in LM Studio's
+        /api/v0/models (https://lmstudio.ai/docs/api/rest-api).
+        """
+        told = as_dict(self.props.get("modalities")).get("vision")
+        if isinstance(told, bool):
+            return told
+        kind = as_text(self.studio.get("type"))
+        return None if kind is None else kind == "vlm"
+
+
+def said(message: Message, *, bare: bool) -> dict[str, object]:
+    """A message as the OpenAI protocol has it: with pictures, its content is a list, the text first.
+
+    Args:
+        message: the message.
+        bare: the URL of a picture stands alone, instead of in an object.
+    """
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    urls = [f"data:image/png;base64,{encoded(image)}" for image in message.images]
+    pictures = [{"type": "image_url", "image_url": url if bare else {"url": url}} for url in urls]
+    return {"role": message.role, "content": [{"type": "text", "text": message.content}, *pictures]}
+
 
 class OpenAIRuntime(HttpRuntime):
     """One model behind ``options.base_url`` (with or without ``/v1``), with ``options.api_key`` as bearer token."""
@@ -81,13 +118,50 @@ class OpenAIRuntime(HttpRuntime):
         self.endpoint = self.endpoint if options.base_url else None
         self._declared = options.declared_context
         self._accepted: tuple[str, ...] = (name,)
+        self._last_refusal: int | None = None
         self._kind = "unknown"
         self._window: int | None = options.declared_context
+        self._bare = False
+        """Pictures are sent in the short form, because the server refused the other one."""
+        self._form_known = False
+        """Which form the server takes is settled."""
+
+    def _call(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        seed: int,
+        temperature: float | None,
+        on_wire: Callable[[bytes], None] | None = None,
+        on_piece: Callable[[str], None] | None = None,
+        measured: bool = True,
+    ) -> Reply:
+        """One call; the first with a picture that is refused with HTTP 400 is sent once more in the other form.
+
+        Servers disagree about that form only: the object is OpenAI's, the bare string is what Ollama's documentation
+        shows (https://docs.ollama.com/openai). A refusal is no reply, so nothing is measured twice.
+        """
+        pictured = any(message.images for message in messages)
+        self._last_refusal = None
+        once, previous = (max_tokens, seed, temperature, on_wire, on_piece, measured), self._previous
+        try:
+            reply = super()._call(messages, *once)
+        except RuntimeFailure as refused:
+            if not pictured or self._form_known or self._last_refusal != httpx.codes.BAD_REQUEST:
+                raise
+            self._bare, self._form_known, self._previous = True, True, previous
+            try:
+                return super()._call(messages, *once)
+            except RuntimeFailure:
+                self._bare = self._form_known = False
+                raise refused from None
+        self._form_known = self._form_known or pictured
+        return reply
 
     def _body(self, messages: Sequence[Message], max_tokens: int, seed: int, temperature: float | None) -> object:
         body: dict[str, object] = {
             "model": self.name,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [said(message, bare=self._bare) for message in messages],
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": max_tokens,
@@ -122,6 +196,7 @@ class OpenAIRuntime(HttpRuntime):
 
     def _refused(self, status: int, body: object, prompt_chars: int) -> RuntimeFailure:
         words = error_text(body)
+        self._last_refusal = status
         error = as_dict(as_dict(body).get("error"))
         kind = f"{error.get('type')} {error.get('code')} {words}"
         if mentions(kind, TOO_LONG_WORDS):
@@ -129,6 +204,8 @@ class OpenAIRuntime(HttpRuntime):
         refused = status in (httpx.codes.BAD_REQUEST, httpx.codes.NOT_FOUND)
         if refused and mentions(words, ("model",)) and mentions(kind, NO_MODEL_WORDS):
             return self._not_installed((), words)
+        if mentions(words, PICTURE_WORDS):
+            return self._blind(words)
         over_long = self._window is not None and prompt_chars / CHARACTERS_PER_TOKEN > self._window
         if status == httpx.codes.BAD_REQUEST and over_long:
             return self._too_long(None, None, f"{prompt_chars} characters for {self._window} tokens ({words})")
@@ -174,6 +251,8 @@ class OpenAIRuntime(HttpRuntime):
             family=as_text(server.studio.get("arch")) or as_text(meta.get("architecture")),
             parameters=None if size is None else str(size),
             context=self._window,
+            capabilities=("vision",) if server.takes_pictures else (),
+            sight=Sight(claimed=server.takes_pictures),
             context_trained=as_count(meta.get("n_ctx_train")) or as_count(server.studio.get("max_context_length")),
             template=None if template is None else mentions(template, ("messages", "role")),
             think=self.settings.think,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ipaddress
 import json
@@ -55,6 +56,8 @@ REDACTED: Final = "[API key]"
 THINKING_FIELDS: Final = ("thinking", "reasoning", "reasoning_content")
 TEMPLATE_WORDS: Final = ("jinja", "template", "roles must alternate")
 SYSTEM_WORDS: Final = (*TEMPLATE_WORDS, "system", "role")
+PICTURE_WORDS: Final = ("image input", "image_url", "multimodal", "multi-modal")
+"""Words with which servers say that a model, or they themselves, take no pictures."""
 PROBE_SYSTEM: Final = "You are a helpful assistant."
 PROBE_USER: Final = "Count from one to twenty in words."
 SURROGATES: Final = ("\ud800", "\udfff")
@@ -152,6 +155,11 @@ def mentions(text: str, words: Sequence[str]) -> bool:
     return any(word in lowered for word in words)
 
 
+def encoded(image: bytes) -> str:
+    """A picture in base64, on one line."""
+    return base64.b64encode(image).decode("ascii")
+
+
 def same_model(one: str, other: str) -> bool:
     """Whether two names mean the same model: case and the tag ``:latest`` make no difference."""
     return one.lower().removesuffix(":latest") == other.lower().removesuffix(":latest")
@@ -160,17 +168,17 @@ def same_model(one: str, other: str) -> bool:
 def alternate(messages: Sequence[Message], merge_system: bool) -> list[Message]:
     """A history as strict chat templates want it: no two neighbours of the same role.
 
-    Neighbours of the same role become one message, a blank line between their texts. With ``merge_system`` no system
-    message is left: its text stands at the head of the first user message.
+    Neighbours of the same role become one message with the pictures of all, a blank line between their texts. With
+    ``merge_system`` no system message is left: its text stands at the head of the first user message.
     """
     merged: list[Message] = []
     for message in messages:
         role = "user" if merge_system and message.role == "system" else message.role
         if merged and merged[-1].role == role:
             parts = [part for part in (merged[-1].content, message.content) if part]
-            merged[-1] = Message(role, "\n\n".join(parts))
+            merged[-1] = Message(role, "\n\n".join(parts), merged[-1].images + message.images)
         else:
-            merged.append(Message(role, message.content))
+            merged.append(Message(role, message.content, message.images))
     return merged
 
 
@@ -930,6 +938,10 @@ class HttpRuntime:
         text = self.wire.clean(data.decode("utf-8", errors="replace"))
         body = parse_json(text)
         return self._refused(status, text if body is None else body, prompt_chars)
+
+    def _blind(self, words: str) -> RuntimeFailure:
+        """The server says that it cannot take a picture."""
+        return RuntimeFailure("unsupported", f"{self.name} was refused a picture: {self.wire.clean(words)}")
 
     def _too_long(self, needs: int | None, window: int | None, words: str) -> RuntimeFailure:
         if needs is not None and window is not None:

@@ -16,7 +16,7 @@ from pytest_llmbench.harness.references import nulls_for
 from pytest_llmbench.records import Row
 from pytest_llmbench.spec import Delivery, Verdict
 
-ITEMS = load_bank(packaged_bank())
+ITEMS = [item for item in load_bank(packaged_bank()) if item.spec.level == "A"]
 PIECES = [
     "ANSWER 1: 7\n",
     "ANSWER 2 = -3",

@@ -74,7 +74,7 @@ def campaign(
     bank = [
         (f"{level}{item.spec.id[1:]}", level, item.spec)
         for level in levels
-        for item in sorted(load_bank(packaged_bank()), key=lambda item: item.spec.id)
+        for item in sorted(load_bank(packaged_bank() / "level_a"), key=lambda item: item.spec.id)
     ]
     folder.write(MANIFEST, _manifest(names, runs, profile))
     folder.write(ENVIRONMENT, {"schema": "llmbench.environment/1", "system": "Linux", "packages": {"pytest": "9.2.0"}})
