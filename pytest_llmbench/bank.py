@@ -97,16 +97,19 @@ class Item:
     @cached_property
     def checksum(self) -> str:
         """SHA-256 over everything that makes up the item: its folder and its side folders."""
-        return _digest(self.root, (self.folder, *map(self.side, SIDE_FOLDERS)))
+        tops = (self.folder, *map(self.side, SIDE_FOLDERS))
+        found = (path for top in tops for path in sorted(top.rglob("*")))
+        files = [(path, path.stat()) for path in found if path.is_file() and "__pycache__" not in path.parts]
+        return _digest(self.root, tuple((path, state.st_mtime_ns, state.st_size) for path, state in files))
 
 
 @cache
-def _digest(root: Path, folders: tuple[Path, ...]) -> str:
+def _digest(root: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+    """SHA-256 over files; hundreds of items can share them. Time and size tell that a file is still the same."""
     digest = hashlib.sha256()
-    for top in folders:
-        for path in sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
-            digest.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+    for path, _, _ in files:
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
     return digest.hexdigest()
 
 
