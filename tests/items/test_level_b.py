@@ -13,33 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from external.public import ITEMS, ROOT, SETS, TASKS, needs_data
 from sandbox.confined import confined
 
-from pytest_llmbench.bank import Item, _import_task, read_items
+from pytest_llmbench.bank import Item, _import_task
 from pytest_llmbench.grading.grade import delivery_of, grade
 from pytest_llmbench.harness.references import NULLS, conversation, nulls_for, reply_text
 from pytest_llmbench.harness.single import opening
 from pytest_llmbench.records import Row
 from pytest_llmbench.spec import Delivery, Instance, Unavailable
 
-ROOT = Path(__file__).parents[2] / "items/level_b"
-SETS = {"humaneval": 40, "gsm8k": 50, "ifeval": 60, "mmlu": 114}
-ITEMS = {name: read_items(ROOT / name / "items.toml") for name in SETS}
-TASKS: dict[str, Any] = {name: items[0].task for name, items in ITEMS.items()}
 DRAW: Any = _import_task(ROOT / "draw.py", "draw")
-
-
-def is_fetched() -> bool:
-    try:
-        for task in TASKS.values():
-            task.cases()
-        TASKS["ifeval"].checkers()
-    except Unavailable:
-        return False
-    return True
-
-
-needs_data = pytest.mark.skipif(not is_fetched(), reason="the public data is not here: run `llmbench fetch-b`")
 
 
 def earned(instance: Instance, reply: str, sandbox: Any = None) -> list[Row]:

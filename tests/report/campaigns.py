@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import random
+import re
+import zlib
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -220,3 +223,11 @@ def _transcript(chance: random.Random, record: Record, asked: str, say: Say, cha
         started=TIME,
         finished=TIME,
     )
+
+
+SPOKEN = re.compile(r"<section id=\"([^\"]+)\" class=\"page\"><script type=\"text/plain\">([^<]*)</script></section>")
+
+
+def nodes_shown(html: str) -> dict[str, str]:
+    """The packed pages of the nodes, unpacked, by name."""
+    return {name: zlib.decompress(base64.b64decode(packed)).decode() for name, packed in SPOKEN.findall(html)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import re
-import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report.campaigns import campaign, prose
+from report.campaigns import campaign, nodes_shown, prose
 from report.chromium import Page, chromium, program
 
 from pytest_llmbench.report.page import PAGE, PAGE_BYTES, saved_report, write_page
@@ -26,16 +25,10 @@ HOSTILE = (
     "<img src=http://127.0.0.1:9/x onerror=alert(1)> <a href='javascript:alert(1)'>go</a> <!-- nodes --> {{ 7 * 7 }}"
     "<style>body { display: none }</style> \u202egnp.exe \x00 \x1b[2J \u200b \ud800 <base href=http://127.0.0.1:9/>"
 )
-SPOKEN = re.compile(r"<section id=\"([^\"]+)\" class=\"page\"><script type=\"text/plain\">([^<]*)</script></section>")
 
 
 def hostile(chance: random.Random, chars: int) -> str:
     return HOSTILE + prose(chance, chars)
-
-
-def nodes(html: str) -> dict[str, str]:
-    """The packed pages of the nodes, unpacked, by name."""
-    return {name: zlib.decompress(base64.b64decode(packed)).decode() for name, packed in SPOKEN.findall(html)}
 
 
 def written(folder: RunFolder, archived: str | None = None) -> str:
@@ -168,14 +161,14 @@ def test_every_item_and_every_node_has_a_page(small: RunFolder, html: str) -> No
         for run in model.runs
         for item in run.items
     }
-    assert set(nodes(html)) == wanted
+    assert set(nodes_shown(html)) == wanted
     assert all(
         f'<section id="item-{item}"' in html for level in report.levels.values() if level for item in level.items
     )
 
 
 def test_every_link_inside_the_page_leads_somewhere(small: RunFolder, html: str) -> None:
-    everything = Elements(html).found + [it for page in nodes(html).values() for it in Elements(page).found]
+    everything = Elements(html).found + [it for page in nodes_shown(html).values() for it in Elements(page).found]
     names = {attributes["id"] for _, attributes in everything if "id" in attributes}
     links = {str(attributes["href"]) for tag, attributes in everything if tag == "a"}
     inside = {link[1:] for link in links if link.startswith("#")}
@@ -184,7 +177,7 @@ def test_every_link_inside_the_page_leads_somewhere(small: RunFolder, html: str)
 
 
 def test_a_node_shows_rows_evidence_repairs_faults_caps_and_the_conversation(small: RunFolder, html: str) -> None:
-    pages = nodes(html)
+    pages = nodes_shown(html)
     records = list(small.records())
     repaired = next(record for record in records if record["repairs"])
     near = next(record for record in records if record["edge"])
@@ -208,8 +201,8 @@ def test_a_node_shows_rows_evidence_repairs_faults_caps_and_the_conversation(sma
 def test_an_unmeasured_node_has_its_reason_and_no_points(small: RunFolder, html: str) -> None:
     lost = next(record for record in small.records() if record["points"] is None)
     stem = node_stem(lost["item"], 0, lost["run"], lost["ref"])
-    assert lost["reason"] in nodes(html)[stem]
-    assert " points" not in nodes(html)[stem]
+    assert lost["reason"] in nodes_shown(html)[stem]
+    assert " points" not in nodes_shown(html)[stem]
     assert f'href="#{stem}"' in part(html, "notes")
 
 
@@ -222,7 +215,7 @@ def test_a_torn_transcript_is_said_and_costs_no_other_page(tmp_path: Path) -> No
     folder = campaign(tmp_path, 2, 1)
     torn = sorted((tmp_path / "transcripts").glob("*.json"))[0]
     torn.write_text('{"schema": ')
-    pages = nodes(written(folder))
+    pages = nodes_shown(written(folder))
     assert "cannot be read" in pages[torn.stem]
     assert str(tmp_path) not in pages[torn.stem]
     assert sum("cannot be read" in page for page in pages.values()) == 1
@@ -240,7 +233,7 @@ def test_a_missing_report_is_made_and_a_foreign_one_is_refused(tmp_path: Path) -
 def test_what_a_model_wrote_is_text_and_nothing_else(attacked: RunFolder) -> None:
     html = written(attacked)
     shell = Elements(html).found
-    pages = [Elements(page).found for page in nodes(html).values()]
+    pages = [Elements(page).found for page in nodes_shown(html).values()]
     scripts = [attributes for tag, attributes in shell if tag == "script" and attributes.get("type") != "text/plain"]
     assert scripts == [{}]
     tags = {tag for page in pages for tag, _ in page}
@@ -253,7 +246,7 @@ def test_what_a_model_wrote_is_text_and_nothing_else(attacked: RunFolder) -> Non
 
 def test_nothing_invisible_reaches_the_page(attacked: RunFolder) -> None:
     html = written(attacked)
-    everything = html + "".join(nodes(html).values())
+    everything = html + "".join(nodes_shown(html).values())
     assert not {char for char in everything if not char.isprintable()} - {"\n", "\t"}
     assert "⟨U+202E⟩" in everything
     assert "⟨U+0000⟩" in everything
@@ -267,11 +260,11 @@ def test_megabytes_of_noise_stay_within_the_size(tmp_path: Path) -> None:
     folder = campaign(tmp_path, 1, 1, say=noise, chars=600_000)
     html = written(folder)
     assert len(html.encode()) <= PAGE_BYTES
-    assert "characters left out" in next(iter(nodes(html).values()))
+    assert "characters left out" in next(iter(nodes_shown(html).values()))
 
 
 def test_short_conversations_are_shown_in_whole(html: str) -> None:
-    pages = nodes(html)
+    pages = nodes_shown(html)
     assert all("Nothing is cut here" in page or "Left out: the question is other" in page for page in pages.values())
     assert sum("Nothing is cut here" in page for page in pages.values()) > 1
 
