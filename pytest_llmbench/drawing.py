@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import io
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_llmbench.spec import Unavailable
+from pytest_llmbench.bank import Item
+from pytest_llmbench.spec import Instance, Unavailable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -104,6 +106,34 @@ def pinned(pins: Path, variant: int, run: int, image: Image) -> bytes:
     if known.get(f"run{run}", found := _digest(image)) != found:
         raise Unavailable(f"the picture of run {run} is not the published one ({pins.name}); {INSTALL}")
     return png(image)
+
+
+def pictured(
+    item: Item,
+    variant: int,
+    run: int,
+    image: Image,
+    drawn: object,
+    answers: Mapping[str, int] | None = None,
+    **slots: object,
+) -> Instance:
+    """The instance of an item that asks about one picture.
+
+    Args:
+        item: whose published pictures are pinned in ``pixels.toml`` of its fixtures.
+        variant: of the instance.
+        run: of the instance.
+        image: what was drawn.
+        drawn: what it was drawn from; the item's own code finds it as ``data["drawn"]``.
+        answers: the expected ones, known before drawing.
+        slots: what fills the places of the prompt.
+
+    Raises:
+        Unavailable: it is another picture than the published one.
+    """
+    picture = pinned(item.side("fixtures") / "pixels.toml", variant, run, image)
+    prompt = item.render(**slots)
+    return Instance(item.spec, variant, run, prompt, answers=answers or {}, data={"drawn": drawn}, images=(picture,))
 
 
 def _digest(image: Image) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from pytest_llmbench.spec import Delivery, Instance, Verdict
+from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 SHOWN_CHARS = 80
 """Part of an answer that the evidence shows."""
@@ -19,6 +19,26 @@ def beside_prompt(instance: Instance, delivery: Delivery) -> str:
 def grade_answers(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """One verdict per answer key; the row of key ``k`` is ``q<k>`` in lower case. Equality is exact."""
     return [_verdict(key, expected, delivery) for key, expected in instance.answers.items()]
+
+
+def right_answers(instance: Instance) -> Reference:
+    """The reference that gives every expected answer, whole numbers as such."""
+    return Reference(answers={key: int(value) for key, value in instance.answers.items()})
+
+
+def matched(row: str, given: object, expected: object, missing: str) -> Verdict:
+    """The verdict on one thing that was read from a reply; its evidence tells only what was answered.
+
+    Args:
+        row: to judge.
+        given: what was read; None where there was nothing to read.
+        expected: what is right.
+        missing: the evidence where nothing was read.
+    """
+    if given is None:
+        return Verdict(row, False, missing)
+    right = given == expected
+    return Verdict(row, right, f"answered {given}, which is {'right' if right else 'wrong'}")
 
 
 def grade_together(instance: Instance, delivery: Delivery, rows: Mapping[str, Sequence[str]]) -> list[Verdict]:

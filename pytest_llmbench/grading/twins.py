@@ -8,12 +8,14 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from pytest_llmbench.bank import Item
 from pytest_llmbench.harness.references import CONSTANT
+from pytest_llmbench.spec import Instance
 
 LENGTH_SHARE: Final = 0.03
 """Part by which the lengths of two prompts may differ, in characters and in words and signs."""
@@ -25,6 +27,8 @@ ANSWER_SHARE: Final = 0.25
 MOST_DRAWS: Final = 400
 """Draws after which a pair without a twin is given up."""
 
+NUMBER: Final = "answers:integer"
+"""Grader of a side whose answer is one whole number."""
 PAIRS_FILE: Final = "pairs.json"
 SIDES: Final = ("pre", "post")
 
@@ -53,6 +57,8 @@ class Side:
     """Places whose letters and digits stand in the same pattern on both sides."""
     code: bool = False
     """Whether code is asked for."""
+    mistake: Any = None
+    """What a reader who errs in the usual way answers; it is not compared."""
 
     @property
     def prompt(self) -> str:
@@ -149,6 +155,8 @@ def read_pairs(folder: Path) -> Mapping[str, Pair]:
 
 Maker = Callable[[Mapping[str, Any], random.Random], Side | None]
 """Makes a side of its facts. The other side gets the same chance; None where that makes no good instance."""
+ItemMaker = Callable[[Item, Mapping[str, Any], random.Random], Side | None]
+"""The same for an item, whose folder holds the template."""
 
 
 def drawn(pair: Pair, variant: int, run: int, make: Maker) -> tuple[Side, Side]:
@@ -176,6 +184,18 @@ def side_of(data: Mapping[str, Any], folder: Path, variant: int, run: int, make:
     """
     pair = read_pairs(folder)[data["pair"]]
     return drawn(pair, variant, run, make)[SIDES.index(data["side"])]
+
+
+def side_instance(item: Item, variant: int, run: int, make: ItemMaker) -> Instance:
+    """The instance of an item that is one side of a pair. The item's own code finds the side as ``data["side"]``; where
+    its grader is ``NUMBER``, its answer is the only one expected.
+
+    Raises:
+        NotTwins: where it has no twin.
+    """
+    side = side_of(item.spec.data, item.side("fixtures"), variant, run, partial(make, item))
+    answers = {"1": side.answer} if side.grader == NUMBER else {}
+    return Instance(item.spec, variant, run, side.prompt, answers=answers, data={"side": side})
 
 
 def ranks(values: Sequence[Any]) -> list[int]:

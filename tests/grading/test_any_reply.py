@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cache
 
 import pytest
+from external.public import is_fetched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandbox.confined import confined
@@ -14,9 +16,12 @@ from pytest_llmbench.campaign.validate import score_references
 from pytest_llmbench.grading.grade import GraderError, delivery_of, grade
 from pytest_llmbench.harness.references import nulls_for
 from pytest_llmbench.records import Row
-from pytest_llmbench.spec import Delivery, Verdict
+from pytest_llmbench.spec import Delivery, Instance, Verdict
 
-ITEMS = [item for item in load_bank(packaged_bank()) if item.spec.level == "A"]
+BANK = load_bank(packaged_bank())
+ITEMS = [item for item in BANK if item.spec.level == "A"]
+ONE_OF_EACH = {item.path: item for item in BANK if item.spec.level != "A" and (item.spec.level != "B" or is_fetched())}
+"""An item of every task of the other levels, whose items share their code."""
 PIECES = [
     "ANSWER 1: 7\n",
     "ANSWER 2 = -3",
@@ -29,17 +34,30 @@ PIECES = [
     "\x1b[2J",
     "  ",
     "Hall\n\n",
+    "#### 1,234.5 ",
+    "ANSWER: B",
+    "2026-12-01T07:30Z\n",
+    "3.14, UNKNOWN",
+    "answer.py\n````\ndef f(",
+    "codes.txt\n````\n7KHX4M\n",
+    "```python\n",
+    "    return None\n",
 ]
 REPLIES = st.one_of(
     st.text(), st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=30).map("".join)
 )
 
 
+@cache
+def asked(item: Item) -> Instance:
+    return item.build(0, 1)
+
+
 def rows_of(item: Item, text: str) -> tuple[Row, ...]:
-    return grade(item.task, item.build(0, 1), delivery_of(item.spec, text), confined()).rows
+    return grade(item.task, asked(item), delivery_of(item.spec, text), confined()).rows
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)
+@pytest.mark.parametrize("item", [*ITEMS, *ONE_OF_EACH.values()], ids=lambda item: item.spec.id)
 @settings(max_examples=60, deadline=None)
 @given(reply=REPLIES)
 def test_any_reply_is_graded_the_same_way_twice(item: Item, reply: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_llmbench.bank import Item
 from pytest_llmbench.external.cache import held
-from pytest_llmbench.grading.answers import beside_prompt
+from pytest_llmbench.grading.answers import beside_prompt, matched
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 MARK = "####"
@@ -58,10 +58,7 @@ def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """Compare the number of the reply; the evidence tells no text of the question."""
     given = number(beside_prompt(instance, delivery))
-    if given is None:
-        return [Verdict("answer", False, "the reply holds no number")]
-    right = given == instance.data["expected"]
-    return [Verdict("answer", right, f"answered {given}, which is {'right' if right else 'wrong'}")]
+    return [matched("answer", given, instance.data["expected"], "the reply holds no number")]
 
 
 def golden(instance: Instance) -> Reference:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_llmbench.bank import Item
 from pytest_llmbench.external.cache import held
-from pytest_llmbench.grading.answers import beside_prompt
+from pytest_llmbench.grading.answers import beside_prompt, matched
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 LETTERS = "ABCD"
@@ -59,10 +59,7 @@ def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """Compare the letter of the reply; the evidence tells no text of the question."""
     given = letter(beside_prompt(instance, delivery))
-    if given is None:
-        return [Verdict("answer", False, "the reply names none of the four letters")]
-    right = given == instance.data["expected"]
-    return [Verdict("answer", right, f"answered {given}, which is {'right' if right else 'wrong'}")]
+    return [matched("answer", given, instance.data["expected"], "the reply names none of the four letters")]
 
 
 def golden(instance: Instance) -> Reference:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 
 from pytest_llmbench.bank import Item
+from pytest_llmbench.grading.recall import judged, known, question
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
-
-ROW = "recalled"
-FACTS = "facts.json"
-SHOWN = 60
-
-
-@cache
-def facts_of(folder: Path) -> Mapping[str, Mapping[str, str]]:
-    """The facts that are asked for, by item."""
-    document: Mapping[str, Mapping[str, str]] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    return document
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
-    """The question as it is: there is nothing to draw."""
-    fact = facts_of(item.side("fixtures"))[item.spec.id]
-    return Instance(item.spec, variant, run, item.render(code=fact["code"]), data={"name": fact["name"]})
+    """The question for a code point."""
+    return question(item, variant, run, about="code", wanted="name")
 
 
 def said(text: str) -> str:
@@ -38,18 +24,12 @@ def said(text: str) -> str:
 
 
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
-    """Right, unknown or made up."""
-    given, name = said(delivery.text), instance.data["name"]
-    if given == name:
-        return [Verdict(ROW, True, "right")]
-    if given == "UNKNOWN":
-        return [Verdict(ROW, False, "unknown")]
-    return [Verdict(ROW, False, f"made up: {given[:SHOWN]}" if given else "no answer")]
+    """The name in the last line counts."""
+    given = said(delivery.text)
+    return judged(instance, given, unknown=given == "UNKNOWN")
 
 
-def golden(instance: Instance) -> Reference:
-    """The name."""
-    return Reference(text=instance.data["name"])
+golden = known
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_answers
-from pytest_llmbench.grading.twins import Side, carries, ranks, side_of
-from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
+from pytest_llmbench.grading.answers import grade_answers, right_answers
+from pytest_llmbench.grading.twins import NUMBER, Side, carries, ranks, side_instance
+from pytest_llmbench.spec import Instance, Reference
 
 TEMPLATE = "prompt.md"
 
@@ -36,7 +36,7 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
         slots={"rows": "\n".join("  ".join(row) for row in rows), "month": month},
         dated=frozenset({"rows", "month"}),
         constraints=("later than the month", "minor version", "sum"),
-        grader="answers:integer",
+        grader=NUMBER,
         answer=sum(added),
         steps={
             "rows": len(rows),
@@ -48,25 +48,19 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
             "all": sum(map(minor, rows)),
         },
         shaped=frozenset({"month"}),
+        mistake=sum(map(minor, rows)),
     )
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """The side of the pair that the item is, drawn like its twin."""
-    side = side_of(item.spec.data, item.side("fixtures"), variant, run, lambda facts, chance: make(item, facts, chance))
-    return Instance(item.spec, variant, run, side.prompt, answers={"1": side.answer}, data={"side": side})
+    return side_instance(item, variant, run, make)
 
 
-def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
-    """Right or wrong."""
-    return grade_answers(instance, delivery)
-
-
-def golden(instance: Instance) -> Reference:
-    """The sum."""
-    return Reference(answers={"1": instance.data["side"].answer})
+grade = grade_answers
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:
     """Every row counts, whatever its month."""
-    return {"defective": Reference(answers={"1": instance.data["side"].steps["all"]})}
+    return {"defective": Reference(answers={"1": instance.data["side"].mistake})}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.twins import Side, side_of
+from pytest_llmbench.grading.twins import Side, side_instance
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 ROW = "right"
@@ -55,27 +55,19 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
             "rollover_before": answer[:10] != before[:10],
         },
         shaped=frozenset({"winter", "summer", "last", "day", "time"}),
+        mistake=before,
     )
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """The side of the pair that the item is, drawn like its twin."""
-    folder, data = item.side("fixtures"), item.spec.data
-    side = side_of(data, folder, variant, run, lambda facts, chance: make(item, facts, chance))
-    local = datetime.datetime.fromisoformat(f"{side.slots['day']}T{side.slots['time']}")
-    return Instance(
-        item.spec,
-        variant,
-        run,
-        side.prompt,
-        data={"side": side, "before": utc(local, int(side.slots["winter"]))},
-    )
+    return side_instance(item, variant, run, make)
 
 
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
     """The last moment of the reply counts; one that follows the old clocks is told apart."""
     found = _MOMENT.findall(delivery.text)
-    expected, before = instance.data["side"].answer, instance.data["before"]
+    expected, before = instance.data["side"].answer, instance.data["side"].mistake
     if not found:
         return [Verdict(ROW, False, f"no moment of the form YYYY-MM-DDTHH:MMZ; expected {expected}")]
     given = found[-1]
@@ -93,4 +85,4 @@ def golden(instance: Instance) -> Reference:
 
 def defects(instance: Instance) -> Mapping[str, Reference]:
     """The moment by the clocks from before the change."""
-    return {"defective": Reference(text=instance.data["before"])}
+    return {"defective": Reference(text=instance.data["side"].mistake)}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_answers
-from pytest_llmbench.grading.twins import Side, carries, side_of
-from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
+from pytest_llmbench.grading.answers import grade_answers, right_answers
+from pytest_llmbench.grading.twins import NUMBER, Side, carries, side_instance
+from pytest_llmbench.spec import Instance, Reference
 
 MIRROR = 110
 """A number of the other side is this less its own: what is smallest there is largest here."""
@@ -117,40 +117,22 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
         },
         dated=frozenset({"origin", "rules", "program"}),
         constraints=("printed number",),
-        grader="answers:integer",
+        grader=NUMBER,
         answer=trace.answer,
         steps={"kind": facts["kind"], "lines": trace.program.count("\n"), **trace.steps},
+        mistake=trace.wrong,
     )
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """The side of the pair that the item is, drawn like its twin."""
-    wrong: dict[str, int] = {}
-
-    def noted(facts: Mapping[str, Any], chance: random.Random) -> Side | None:
-        state = chance.getstate()
-        trace = KINDS[facts["kind"]](facts, chance)
-        chance.setstate(state)
-        side = make(item, facts, chance)
-        if side is not None and trace is not None:
-            wrong[side.prompt] = trace.wrong
-        return side
-
-    side = side_of(item.spec.data, item.side("fixtures"), variant, run, noted)
-    data = {"side": side, "wrong": wrong[side.prompt]}
-    return Instance(item.spec, variant, run, side.prompt, answers={"1": side.answer}, data=data)
+    return side_instance(item, variant, run, make)
 
 
-def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
-    """Right or wrong."""
-    return grade_answers(instance, delivery)
-
-
-def golden(instance: Instance) -> Reference:
-    """What the program prints."""
-    return Reference(answers={"1": instance.data["side"].answer})
+grade = grade_answers
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:
     """What it would print by a common mistake: the other end of the heap, a lost short piece, the larger count."""
-    return {"defective": Reference(answers={"1": instance.data["wrong"]})}
+    return {"defective": Reference(answers={"1": instance.data["side"].mistake})}

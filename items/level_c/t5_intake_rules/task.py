@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_answers
-from pytest_llmbench.grading.twins import Side, carries, side_of
-from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
+from pytest_llmbench.grading.answers import grade_answers, right_answers
+from pytest_llmbench.grading.twins import NUMBER, Side, carries, side_instance
+from pytest_llmbench.spec import Instance, Reference
 
 SUMMER = ("06", "07", "08")
 
@@ -60,7 +60,7 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
         },
         dated=frozenset({"rows"}),
         constraints=("A", "B", "C", "D", "E", "sum"),
-        grader="answers:integer",
+        grader=NUMBER,
         answer=total,
         steps={
             "branches": steps,
@@ -68,25 +68,19 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
             "carries": carries([points for points, _ in judged]),
             "careless": careless,
         },
+        mistake=careless,
     )
 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """The side of the pair that the item is, drawn like its twin."""
-    side = side_of(item.spec.data, item.side("fixtures"), variant, run, lambda facts, chance: make(item, facts, chance))
-    return Instance(item.spec, variant, run, side.prompt, answers={"1": side.answer}, data={"side": side})
+    return side_instance(item, variant, run, make)
 
 
-def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:
-    """Right or wrong."""
-    return grade_answers(instance, delivery)
-
-
-def golden(instance: Instance) -> Reference:
-    """The sum of the marks."""
-    return Reference(answers={"1": instance.data["side"].answer})
+grade = grade_answers
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:
     """Hyphens and the upper bound are forgotten."""
-    return {"defective": Reference(answers={"1": instance.data["side"].steps["careless"]})}
+    return {"defective": Reference(answers={"1": instance.data["side"].mistake})}

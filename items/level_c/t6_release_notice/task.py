@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.twins import Side, side_of
+from pytest_llmbench.grading.twins import Side, side_instance
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 FILE = "notice.txt"
@@ -90,8 +90,7 @@ def make(item: Item, facts: Mapping[str, Any], chance: random.Random) -> Side | 
 
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """The side of the pair that the item is, drawn like its twin."""
-    side = side_of(item.spec.data, item.side("fixtures"), variant, run, lambda facts, chance: make(item, facts, chance))
-    return Instance(item.spec, variant, run, side.prompt, data={"side": side})
+    return side_instance(item, variant, run, make)
 
 
 def grade(instance: Instance, delivery: Delivery) -> list[Verdict]:

@@ -58,9 +58,7 @@ def draw(board: Board) -> Image:
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the codes, then draw them."""
     board = settle(seed)
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(board))
-    prompt = item.render(length=LENGTH)
-    return Instance(item.spec, variant, run, prompt, data={"drawn": board}, images=(picture,))
+    return drawing.pictured(item, variant, run, draw(board), board, length=LENGTH)
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:

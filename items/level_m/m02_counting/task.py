@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmbench import drawing
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_together
+from pytest_llmbench.grading.answers import grade_together, right_answers
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def _shape(pen: ImageDraw, form: str, colour: tuple[int, int, int], x: float, y:
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the shapes and the answers, then draw them."""
     board = settle(seed)
-    expected = answers(board)
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(board))
-    return Instance(item.spec, variant, run, item.render(), answers=expected, data={"drawn": board}, images=(picture,))
+    return drawing.pictured(item, variant, run, draw(board), board, answers(board))
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
@@ -145,9 +143,7 @@ def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
     return grade_together(instance, delivery, ROWS)
 
 
-def golden(instance: Instance) -> Reference:
-    """What was counted before drawing."""
-    return Reference(answers={key: int(value) for key, value in instance.answers.items()})
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmbench import drawing
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_together
+from pytest_llmbench.grading.answers import grade_together, right_answers
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def _bar(
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the values and the answers, then draw them."""
     charts = settle(seed)
-    expected = answers(charts)
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(charts))
-    return Instance(item.spec, variant, run, item.render(), answers=expected, data={"drawn": charts}, images=(picture,))
+    return drawing.pictured(item, variant, run, draw(charts), charts, answers(charts))
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
@@ -122,9 +120,7 @@ def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
     return grade_together(instance, delivery, ROWS)
 
 
-def golden(instance: Instance) -> Reference:
-    """What was computed before drawing."""
-    return Reference(answers={key: int(value) for key, value in instance.answers.items()})
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmbench import drawing
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_together
+from pytest_llmbench.grading.answers import grade_together, right_answers
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ def _point(x: int, y: int, angle: float, length: float) -> tuple[float, float]:
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the times, then draw them."""
     times = settle(seed)
-    expected = answers(times)
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(times))
-    return Instance(item.spec, variant, run, item.render(), answers=expected, data={"drawn": times}, images=(picture,))
+    return drawing.pictured(item, variant, run, draw(times), times, answers(times))
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
@@ -137,9 +135,7 @@ def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
     return grade_together(instance, delivery, ROWS)
 
 
-def golden(instance: Instance) -> Reference:
-    """The times that were drawn."""
-    return Reference(answers={key: int(value) for key, value in instance.answers.items()})
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:

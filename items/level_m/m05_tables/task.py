@@ -149,13 +149,19 @@ def _grid(pen: ImageDraw, place: Place) -> None:
 def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the tables and the sums, then draw them."""
     tables = settle(seed)
-    expected = answers(tables)
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(tables))
     upper, lower = tables
-    prompt = item.render(
-        line=upper.line["item"], small_line=lower.line["item"], three=upper.names, small_three=lower.names
+    return drawing.pictured(
+        item,
+        variant,
+        run,
+        draw(tables),
+        tables,
+        answers(tables),
+        line=upper.line["item"],
+        small_line=lower.line["item"],
+        three=upper.names,
+        small_three=lower.names,
     )
-    return Instance(item.spec, variant, run, prompt, answers=expected, data={"drawn": tables}, images=(picture,))
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:

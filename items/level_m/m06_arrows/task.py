@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_llmbench import drawing
 from pytest_llmbench.bank import Item
-from pytest_llmbench.grading.answers import grade_together
+from pytest_llmbench.grading.answers import grade_together, right_answers
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 if TYPE_CHECKING:
@@ -174,9 +174,8 @@ def build(item: Item, variant: int, run: int, seed: random.Random) -> Instance:
     """Settle the grid and walk its paths, then draw it."""
     grid = settle(seed)
     expected = {key: int(value or 0) for key, value in answers(grid).items()}
-    picture = drawing.pinned(item.side("fixtures") / "pixels.toml", variant, run, draw(grid))
-    prompt = item.render(**{f"r{number}": LETTERS[row] for number, row in enumerate(grid.starts, 1)})
-    return Instance(item.spec, variant, run, prompt, answers=expected, data={"drawn": grid}, images=(picture,))
+    starts = {f"r{number}": LETTERS[row] for number, row in enumerate(grid.starts, 1)}
+    return drawing.pictured(item, variant, run, draw(grid), grid, expected, **starts)
 
 
 def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
@@ -184,9 +183,7 @@ def grade(instance: Instance, delivery: Delivery) -> Sequence[Verdict]:
     return grade_together(instance, delivery, ROWS)
 
 
-def golden(instance: Instance) -> Reference:
-    """Where the paths end."""
-    return Reference(answers={key: int(value) for key, value in instance.answers.items()})
+golden = right_answers
 
 
 def defects(instance: Instance) -> Mapping[str, Reference]:
