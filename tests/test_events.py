@@ -33,6 +33,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "run_finished": {"ref": "qwen3:4b", "run": 2, "seconds": 812.5, "nodes": 11},
     "deadline": {"ref": "qwen3:4b", "run": 3, "needed_s": 940.0, "left_s": 320.0, "basis": "measured"},
     "settled": {"ref": "qwen3:4b", "after_run": 2},
+    "sight_tested": {"ref": "qwen3:4b", "claimed": None, "shown": 2, "read": 1, "seconds": 1.5},
     "model_loaded": {"ref": "qwen3:4b", "load_s": None, "probe_tokens_per_s": 21.5, "seconds": 9.25},
     "model_closed": {"ref": "qwen3:4b", "probe_tokens_per_s": 20.75},
     "node_started": NODE,

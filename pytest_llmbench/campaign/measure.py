@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -398,8 +399,10 @@ class Measurement:
         if VISION not in self.item.spec.needs or self.model.spec.is_reference:
             return card
         if card.sight.shown is None and card.sight.claimed is not False:
+            since = time.monotonic()
             with self.model.exclusive():
                 card = self.model.card = look(runtime, card, self.profile)
+            self.observer.looked(card, since)
         if (why := blindness(card.ref, card.sight)) is not None:
             raise RuntimeFailure("unsupported", why)
         return card

@@ -96,6 +96,18 @@ class Observer:
                 seconds=seconds,
             )
 
+    def looked(self, card: ModelCard, since: float) -> None:
+        """The model was shown pictures, from ``since`` on the monotonic clock."""
+        sight, seconds = card.sight, round(time.monotonic() - since, 3)
+        self.folder.event(
+            "sight_tested",
+            ref=self.ref,
+            claimed=sight.claimed,
+            shown=sight.shown or 0,
+            read=sight.read or 0,
+            seconds=seconds,
+        )
+
     def asks(self, request: Request) -> None:
         """A request goes out."""
         live = self.live

@@ -153,6 +153,17 @@ class ModelLoaded(Event):
     seconds: float = told("time from the request for the model until it was ready", "s")
 
 
+class SightTested(Event):
+    """A model was shown pictures of random codes before its first item with a picture."""
+
+    event: Literal["sight_tested"] = "sight_tested"
+    ref: str = told("the model")
+    claimed: bool | None = told("whether its runtime says that it takes pictures; null where it says nothing")
+    shown: int = told("pictures shown")
+    read: int = told("codes that were read")
+    seconds: float = told("time that it took", "s")
+
+
 class ModelClosed(Event):
     """A model was unloaded after its last node."""
 
@@ -265,6 +276,7 @@ AnyEvent = (
     | Deadline
     | Settled
     | ModelLoaded
+    | SightTested
     | ModelClosed
     | NodeStarted
     | NodeFinished

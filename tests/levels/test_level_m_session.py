@@ -13,6 +13,7 @@ import pytest_llmbench.runtimes.ollama  # noqa: F401  # sessions in this process
 from pytest_llmbench.bank import load_bank, packaged_bank
 from pytest_llmbench.cli import main
 from pytest_llmbench.drawing import pixels
+from pytest_llmbench.store.events import events
 
 ITEMS = {item.spec.id: item for item in load_bank(packaged_bank() / "level_m")}
 
@@ -88,6 +89,10 @@ def test_a_false_claim_is_found_out_once_and_before_any_item(session, painter):
     session("-m", "levelM", "-k", "M02 or M03")
     assert [record["status"] for record in loaded(session.folder, "records/*.json")] == ["unsupported"] * 2
     assert len(painter.seen) == 2
+    told = [event for event in events(session.folder)[0] if event["event"] == "sight_tested"]
+    assert [(event["ref"], event["claimed"], event["shown"], event["read"]) for event in told] == [
+        ("toy:1b", True, 2, 0)
+    ]
 
 
 def test_a_session_without_pictures_shows_none(session, painter):
