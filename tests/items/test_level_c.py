@@ -142,7 +142,7 @@ def test_heap_programs_print_what_python_prints() -> None:
 def test_the_clocks_of_before_the_change_are_told_apart_as_prior_knowledge() -> None:
     item = next(item for item in TWINS if item.spec.group == "C1_T3")
     instance, task = item.build(0, 1), item.task
-    before, right = instance.data["before"], instance.data["side"].answer
+    before, right = instance.data["side"].mistake, instance.data["side"].answer
     for text, earned, begins in (
         (right, True, "answered"),
         (f"It is {before}.", False, "prior overrides text"),
@@ -192,7 +192,7 @@ def test_the_notice_keeps_its_prohibitions(notice: str, wrong: str | None) -> No
 def test_recall_has_three_outcomes(reply: str, outcome: str) -> None:
     item = next(item for item in RECALL if item.spec.group == "C2_R1")
     instance = item.build(0, 1)
-    [verdict] = item.task.grade(instance, Delivery(text=reply.format(instance.data["name"])))
+    [verdict] = item.task.grade(instance, Delivery(text=reply.format(instance.data["expected"])))
     assert (verdict.evidence, verdict.earned) == (outcome, outcome == "right")
 
 
@@ -234,6 +234,6 @@ def test_recall_is_asked_once_and_holds_no_answer_in_its_question() -> None:
     chance = random.Random(1)
     for item in chance.sample(RECALL, 30):
         instance = item.build(0, 1)
-        fact = instance.data.get("name") or instance.data["version"]
+        fact = instance.data["expected"]
         assert item.spec.once
         assert fact not in instance.prompt
