@@ -96,6 +96,8 @@ def test_an_instance_is_the_same_in_every_run_and_variant(name: str) -> None:
         ("#### 18 apples for 3 people", 18),
         ("#### 5\nNo, wait.\n#### 6", 6),
         ("The answer is \\boxed{42}.", 42),
+        ("So there are \\boxed{10} left after losing 5.", 10),
+        ("\\boxed{7} at first\n#### 8", 8),
         ("She pays **$18.00**.", 18),
         ("It falls by -7%.", -7),
         ("10 and then 20 and in the end 30", 30),

@@ -16,6 +16,8 @@ from pytest_llmbench.grading.answers import beside_prompt, matched
 from pytest_llmbench.spec import Delivery, Instance, Reference, Verdict
 
 MARK = "####"
+BOX = "\\boxed{"
+"""How models that learned on mathematics mark an answer, whatever they are asked for."""
 NUMBER = re.compile(r"-?\$?(?:\d[\d,]{0,30})(?:\.\d{1,20})?", re.ASCII)
 
 
@@ -35,13 +37,14 @@ def pool() -> Sequence[str]:
 
 
 def number(text: str) -> Decimal | None:
-    """The answer of a reply: the first number behind its last ``####``, else its last number."""
-    _, mark, behind = text.rpartition(MARK)
-    first = NUMBER.search(behind) if mark else None
-    if first is None:
-        found = NUMBER.findall(text)
-        return _value(found[-1]) if found else None
-    return _value(first[0])
+    """The answer of a reply: the first number behind its last ``####``, else in its last ``\\boxed{}``, else its last
+    number."""
+    for mark in (MARK, BOX):
+        _, found, behind = text.rpartition(mark)
+        if found and (first := NUMBER.search(behind)) is not None:
+            return _value(first[0])
+    every = NUMBER.findall(text)
+    return _value(every[-1]) if every else None
 
 
 def _value(written: str) -> Decimal:
