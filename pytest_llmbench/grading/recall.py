@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from pytest_llmbench.bank import Item
+from pytest_llmbench.grading.answers import SHOWN_CHARS
 from pytest_llmbench.spec import Instance, Reference, Verdict
 
 ROW: Final = "recalled"
 FACTS: Final = "facts.json"
-SHOWN_CHARS: Final = 60
-"""Part of a made-up answer that the evidence shows."""
 
 
 @cache
