@@ -182,7 +182,8 @@ def delivery_form(spec: ItemSpec) -> str:
     if spec.answers is not None:
         line = Template(texts["answer_line"])
         lines = "\n".join(line.substitute(key=key) for key in spec.answers.keys)
-        parts.append(Template(texts[f"answers_{spec.answers.format}"]).substitute(lines=lines).strip())
+        many = "s" if len(spec.answers.keys) > 1 else ""
+        parts.append(Template(texts[f"answer{many}_{spec.answers.format}"]).substitute(lines=lines).strip())
     if spec.files:
         parts.append(Template(texts["files"]).substitute(names=", ".join(spec.files)).strip())
     return "\n\n".join(parts)

@@ -566,11 +566,11 @@ def lines(block: SplitDate) -> Iterator[str]:
 
 def tables(block: SplitDate) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Title, head and rows of each table that has rows."""
-    head = ["model", "cutoff", "pairs", "old", "recent", "gap", "95 % interval", "p", "resolvable", "verdict"]
-    for probe, title in (
-        ("twins", "C1, open-book twins: the share of right answers on old and on recent material"),
-        ("placebo", "Placebo pairs: both sides old, the true gap is 0"),
+    for probe, title, sides in (
+        ("twins", "C1, open-book twins: the share of right answers on old and on recent material", ("old", "recent")),
+        ("placebo", "Placebo pairs: both sides old, the true gap is 0", ("first", "second")),
     ):
+        head = ["model", "cutoff", "pairs", *sides, "gap", "95 % interval", "p", "resolvable", "verdict"]
         rows = [
             [ref, *_cells(model, gap)]
             for ref, model in block.models.items()

@@ -17,6 +17,7 @@ SHOWN_ITEMS = 24
 SHOWN_ROWS = 12
 """Rows without information that are named before they are only counted."""
 
+RESUME = "With --llm-resume=DIR, DIR being this run folder, pytest measures what is missing."
 Named = Callable[[str], str]
 """How the name of a model is written."""
 
@@ -69,7 +70,7 @@ def folded(nodes: Sequence[Node], named: Named = str) -> str:
     blocks = {(node.run, node.ref) for node in nodes}
     if len(nodes) > 1 and len(blocks) == 1:
         [(run, ref)] = blocks
-        return f"run {run} of {named(ref)}: {', '.join(node.item for node in nodes)}"
+        return f"run {run} of {named(ref)}: {few([node.item for node in nodes])}"
     if len(nodes) <= NAMED:
         return ", ".join(named(node.name) for node in nodes)
     by_item: dict[str, list[Node]] = {}
@@ -107,7 +108,7 @@ def conditions(report: Report) -> str:
 def cautions(report: Report, named: Named = str) -> Iterator[str]:
     """Sentences on the whole of a report without which its figures would be misread."""
     if report.status != "complete":
-        yield f"The report is {report.status}."
+        yield f"The report is {report.status}. {RESUME}"
     if report.concurrency > 1:
         yield (
             f"{report.concurrency} requests at a time: outputs can differ from those of one at a time; that runs are "

@@ -16,6 +16,7 @@ from pytest_llmbench.campaign.models import speeds_stable
 from pytest_llmbench.harness.frozen import PROFILES, Profile, delivery_form, harness
 from pytest_llmbench.harness.single import ask, check_fit, estimate, opening, truncation
 from pytest_llmbench.runtimes.base import Message, ModelCard, Reply, Request, RuntimeFailure, Usage
+from pytest_llmbench.spec import AnswersSpec
 
 CASES = Path(__file__).parents[1] / "fieldcases"
 ITEMS = [item for item in load_bank(packaged_bank()) if item.spec.level != "B"]
@@ -105,6 +106,20 @@ def test_the_history_starts_with_a_system_message_and_states_the_form_once() -> 
         assert (system.role, user.role) == ("system", "user")
         form = delivery_form(item.spec)
         assert not form or user.content.count(form) == 1
+
+
+@pytest.mark.parametrize("kind", ["integer", "decimal"])
+def test_one_answer_is_asked_for_as_one_and_several_as_several(kind: str) -> None:
+    item = next(item for item in ITEMS if item.spec.answers)
+
+    def form(*keys: str) -> str:
+        return delivery_form(item.spec.model_copy(update={"answers": AnswersSpec(keys=keys, format=kind)}))
+
+    assert form("1").startswith("The answer is a ")
+    assert "this line" in form("1")
+    assert "number 1" not in form("1")
+    assert form("1", "2").startswith("Each answer is a ")
+    assert "these lines" in form("1", "2")
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.spec.id)

@@ -122,7 +122,7 @@ def test_a_killed_session_leaves_its_records_and_the_report_can_be_written_later
     assert not (bank.folder / "report.json").exists()
     assert [record["points"] for record in bank.records().values()] == [3]
     text = rewritten(bank, capsys)
-    assert "The report is incomplete" in text
+    assert "The report is incomplete. With --llm-resume=DIR, DIR being this run folder, pytest measures" in text
     assert bank.report()["status"] == fieldcase("89", "expected.json")["report_says"]
 
 

@@ -92,6 +92,17 @@ def test_nodes_that_were_spared_are_not_lost_and_are_said(tmp_path: Path) -> Non
         assert f"Saved: 11 of 66 nodes, because the order was sustained after run 2 for {ONE}." in text
 
 
+def test_a_long_run_that_was_cut_is_told_in_a_few_names(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, [ONE, TWO], 1, levels=("A", "C", "M"))
+    for path in records(folder, ref=ONE, run=1):
+        path.unlink()
+    text = "\n".join(summary(build_report(folder)))
+    [told] = [line for line in text.split("\n") if line.startswith("  lost: ")]
+    assert told.endswith(" and 27 more items")
+    assert f"run 1 of {ONE}: " in told
+    assert "--llm-resume" in text
+
+
 def test_how_often_the_same_came_again_is_counted(tmp_path: Path) -> None:
     folder = campaign(tmp_path, [ONE, TWO], 1)
     same = {"equal_text": True, "tokens": 9, "tokens_again": 9, "points": 4.0, "points_again": 4.0, "reason": None}
