@@ -158,6 +158,8 @@ def test_the_clocks_of_before_the_change_are_told_apart_as_prior_knowledge() -> 
     ("notice", "wrong"),
     [
         ("In May 2026 the-kit came out as 2.5.1. Old copies keep on working.\nNobody needs to hurry.", None),
+        ("In May 2026 the-kit came out as 2.5.1. Newer and brand-new copies work. Nobody hurries.", None),
+        ("In May 2026 the-kit came out as 2.5.1. A new copy works. Nobody hurries.", "word new"),
         ("In May 2026 the-kit came out as 2.5.1. Nobody needs to hurry.", "2 sentences"),
         ("In May 2026 the-kit came out as 2.5.10. Old copies work. Nobody hurries.", "the version"),
         ("In May 2026 another-the-kit came out as 2.5.1. Old copies work. Nobody hurries.", "the name"),

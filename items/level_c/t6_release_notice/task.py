@@ -50,7 +50,7 @@ def offence(text: str, facts: Mapping[str, str], banned: tuple[str, ...], most: 
     rest = flat
     for value in facts.values():
         rest = rest.replace(value, " ")
-    used = {plain(part) for word in rest.split() for part in re.split(r"[-/]", word)}
+    used = {plain(word) for word in rest.split()}
     if hit := sorted(set(banned) & used):
         return f"forbidden word {hit[0]}"
     return None
